@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, Since, parse_time
-from composable_memory.cli.output import counted, error, one_line, print_json, print_line, warn
+from composable_memory.cli.output import error, one_line, print_json, print_line, warn
 from composable_memory.cli.render import print_table
 from composable_memory.cli.weights import (
     ACTOR,
@@ -26,6 +26,7 @@ from composable_memory.json_documents import document
 from composable_memory.learning import Advice
 from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.weights import IntentKind
+from composable_memory_ops_logs.plurals import counted
 
 REFUSED = "refused"
 """How a note begins that says what is wrong with a model's reply."""

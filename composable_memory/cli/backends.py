@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, check_names
-from composable_memory.cli.output import counted, error, print_json, print_line, warn, warn_degraded
+from composable_memory.cli.output import error, print_json, print_line, warn, warn_degraded
 from composable_memory.cli.render import print_details
 from composable_memory.cli.status import settings_of, status_of
 from composable_memory.cli.user_settings import text_of
@@ -34,6 +34,7 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.state.folders import make_state_folder
 from composable_memory.types import MemoryProviderStatus, MemorySearchResult, QueryResponse
+from composable_memory_ops_logs.plurals import counted
 
 MOST_RAW = 4_000
 """How many characters of a raw answer to show."""

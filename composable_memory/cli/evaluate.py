@@ -11,7 +11,6 @@ from pydantic import JsonValue
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import (
-    counted,
     error,
     one_line,
     print_json,
@@ -24,6 +23,7 @@ from composable_memory.cli.render import print_table
 from composable_memory.json_documents import document
 from composable_memory.learning import GoldenRun, QuestionScore
 from composable_memory_feedback.golden import GoldenComparison, read_questions
+from composable_memory_ops_logs.plurals import counted
 
 NAMED = 10
 """How many unanswered questions to name."""

@@ -8,11 +8,12 @@ import typer
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.logs import LAST, format_score, resolve_trace
 from composable_memory.cli.options import AsJson, TraceId, complete_notes
-from composable_memory.cli.output import counted, print_json, print_line
+from composable_memory.cli.output import print_json, print_line
 from composable_memory.query.waterfall import place_of
 from composable_memory.tools.document import ErrorReply
 from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
 from composable_memory_ops_logs import OpsLogError
+from composable_memory_ops_logs.plurals import counted
 
 ADVICE = "`cmem logs query --action query.start` lists searches"
 

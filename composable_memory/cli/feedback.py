@@ -18,7 +18,6 @@ from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.logs import resolve_trace
 from composable_memory.cli.options import AsJson, Since, TraceId, parse_time
 from composable_memory.cli.output import (
-    counted,
     error,
     one_line,
     print_json,
@@ -43,6 +42,7 @@ from composable_memory_feedback.judgements import BackendDay, Judgement, Judgeme
 from composable_memory_feedback.judging import EvaluationOutcome
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import utc_now
+from composable_memory_ops_logs.plurals import counted
 
 ALL_CHANGES = 10_000
 """More than anyone's number of changes of weights."""

@@ -9,7 +9,6 @@ from pydantic import JsonValue
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import (
-    counted,
     print_json,
     print_line,
     tell_scope,
@@ -22,6 +21,7 @@ from composable_memory.cli.render import progress_bar
 from composable_memory.json_documents import document
 from composable_memory.runtime.memory import Memory
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
+from composable_memory_ops_logs.plurals import counted
 
 INDEXING = "indexing"
 LONG_MS = 5000.0
@@ -118,6 +118,6 @@ def _warn_of_cost(memory: Memory) -> None:
         match status.rebuild:
             case {"tokens": int(tokens), "passages": int(passages)}:
                 warn(
-                    f"{name}: about {tokens} tokens in {counted(passages, 'passage')} to embed"
+                    f"{name}: about {counted(tokens, 'token')} in {counted(passages, 'passage')} to embed"
                     f" with {status.provider} ({status.model})"
                 )

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, Backend, Strict, check_names, parse_moment
-from composable_memory.cli.output import counted, error, print_json, print_line, warn, warn_degraded
+from composable_memory.cli.output import error, print_json, print_line, warn, warn_degraded
 from composable_memory.cli.render import progress_bar
 from composable_memory.content import IngestReport
 from composable_memory.ingest.note_reader import TRANSCRIPT_SUFFIX, WrittenSource, contents_of
@@ -24,6 +24,7 @@ from composable_memory.json_documents import document
 from composable_memory.paths import NO_TEXT, Reading, decoded, opened_file, relative_key
 from composable_memory.runtime.memory import Memory
 from composable_memory_ops_logs import utc_now
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SHOWN_WARNINGS = 5

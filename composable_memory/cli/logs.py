@@ -21,7 +21,7 @@ from composable_memory.cli.options import (
     WithoutTexts,
     parse_time,
 )
-from composable_memory.cli.output import can_draw, counted, environment, print_json, print_line, warn
+from composable_memory.cli.output import can_draw, environment, print_json, print_line, warn
 from composable_memory.cli.render import print_table
 from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document
@@ -30,6 +30,7 @@ from composable_memory.state.folders import OPS_LOG_FOLDER
 from composable_memory.state.workspaces import identify, known_workspaces
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader, utc_now
 from composable_memory_ops_logs.line_format import event_to_wire
+from composable_memory_ops_logs.plurals import counted
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager

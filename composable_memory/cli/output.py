@@ -208,11 +208,6 @@ def plain(text: str) -> str:
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """Return `1 fact`, `2 facts`; `many` is a plural that is not made with an s."""
-    return f"{count} {one if count == 1 else many or f'{one}s'}"
-
-
 def one_line(text: str, room: int | None = None) -> str:
     """Return a text on one line, cut to `room` characters."""
     joined = " ".join(text.split())

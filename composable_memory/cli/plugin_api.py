@@ -19,7 +19,6 @@ from composable_memory.cli.options import (
     parse_moment,
 )
 from composable_memory.cli.output import (
-    counted,
     one_line,
     plain,
     print_json,
@@ -28,6 +27,7 @@ from composable_memory.cli.output import (
     warn,
     warn_degraded,
 )
+from composable_memory_ops_logs.plurals import counted
 
 __all__ = [
     "AsJson",

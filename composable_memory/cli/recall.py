@@ -10,7 +10,6 @@ from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, FromThen, MaxResults, Now, Strict, UntilThen, moment_of_now
 from composable_memory.cli.output import (
     columns,
-    counted,
     one_line,
     print_json,
     print_line,
@@ -23,6 +22,7 @@ from composable_memory.errors import InvalidArgument
 from composable_memory.json_documents import document
 from composable_memory.recall.items import DEFAULT_MAX_ITEMS, RECALL_KINDS, Recall, RecalledItem
 from composable_memory.reflect.report import Reflection
+from composable_memory_ops_logs.plurals import counted
 
 MOST_LINES = 3
 """Lines of the terminal for the text of one item."""

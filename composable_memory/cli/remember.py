@@ -7,11 +7,12 @@ import typer
 
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, Strict
-from composable_memory.cli.output import counted, one_line, print_json, print_line, warn, warn_degraded
+from composable_memory.cli.output import one_line, print_json, print_line, warn, warn_degraded
 from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport, Holding
 from composable_memory.interfaces import Capability
 from composable_memory.json_documents import document
 from composable_memory.retain.retained_lines import MemoryType
+from composable_memory_ops_logs.plurals import counted
 
 app = typer.Typer()
 

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from composable_memory.citations import format_place
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import TABLE_HELP, AsJson, Since, Until, parse_time
-from composable_memory.cli.output import counted, error, one_line, print_json, print_line, warn
+from composable_memory.cli.output import error, one_line, print_json, print_line, warn
 from composable_memory.cli.render import print_pairs, print_table
 from composable_memory.cli.weights import (
     HOW_TO_JUDGE,
@@ -21,6 +21,7 @@ from composable_memory.cli.weights import (
 )
 from composable_memory.json_documents import document
 from composable_memory_feedback.replay import Judged, Move, PolicyChange, QueryReplay, ReplayReport
+from composable_memory_ops_logs.plurals import counted
 
 NO_CHANGE = PolicyChange()
 NAMED = 5
@@ -233,7 +234,7 @@ def _move_row(move: Move) -> tuple[str, ...]:
 
 
 def _print_judged(judged: Judged, k: int) -> None:
-    print_line(f"What {counted(judged.queries, 'judged query', 'judged queries')} say", bold=True)
+    print_line(f"What {counted(judged.queries, 'judged query says', 'judged queries say')}", bold=True)
     print_line(f"  nDCG@{k} {judged.ndcg_before:.3f} -> {judged.ndcg_after:.3f}")
     differences = [("all questions", judged.difference), *sorted(judged.by_intent.items())]
     rows = [(str(name), format_gain(one), one.verdict) for name, one in differences]

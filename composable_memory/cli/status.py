@@ -13,7 +13,6 @@ from pydantic import BaseModel, JsonValue
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import (
-    counted,
     error,
     print_json,
     print_line,
@@ -37,6 +36,7 @@ from composable_memory.runtime.opening import require_log_to_learn
 from composable_memory.tools.status import DeepProbe, MemoryStatusReply, MemoryStatusRequest, memory_status
 from composable_memory.types import BatchStatus, FtsStatus, MemoryProviderStatus, VectorStatus
 from composable_memory_ops_logs import OpsLog, utc_now
+from composable_memory_ops_logs.plurals import counted
 
 ROUTINE = frozenset(
     "backends cache composable db_path embeddingCache primary requested_provider revision source_counts"
@@ -121,7 +121,7 @@ def _print_status(reply: MemoryStatusReply, *, verbose: bool) -> None:
         print_details(f"backend {lost.backend_id}  not open", {"missing": lost.reason})
     if log := reply.ops_log:
         print_line()
-        counts = {"written": f"{log.written} events", "dropped": f"{log.dropped} events"}
+        counts = {"written": counted(log.written, "event"), "dropped": counted(log.dropped, "event")}
         print_details("ops log  could not be written in full", {**counts, "last error": log.last_error})
     if reply.probe:
         print_line()

@@ -12,7 +12,7 @@ import typer
 
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.options import AsJson
-from composable_memory.cli.output import counted, print_json, print_line, warn, warn_degraded, warn_if_empty
+from composable_memory.cli.output import print_json, print_line, warn, warn_degraded, warn_if_empty
 from composable_memory.config.layers import default_state_dir
 from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.folder_identity import FolderIdentity
@@ -30,6 +30,7 @@ from composable_memory_ops_logs import (
     SyncFailed,
 )
 from composable_memory_ops_logs.line_format import event_to_wire
+from composable_memory_ops_logs.plurals import counted
 
 LOOK_S = 2.0
 """How often a long-running process checks whether its folders still exist."""

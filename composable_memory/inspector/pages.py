@@ -29,6 +29,7 @@ from composable_memory.runtime.opening import parse_iso_time
 from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
 from composable_memory.tools.search import MemorySearchRequest, query_cited, why_unavailable
 from composable_memory.tools.status import MemoryStatusRequest, memory_status
+from composable_memory_ops_logs.plurals import counted
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
@@ -305,7 +306,7 @@ def _problems(one: Row, custom: Row, breaker: str) -> Iterator[tuple[str, Child]
     elif one.get("dirty"):
         yield "Notes changed since they were indexed.", (INDEX, " brings them in")
     if pending > 0:
-        yield f"{pending} passages have no vector yet.", (INDEX, " waits for them")
+        yield f"{counted(pending, 'passage has', 'passages have')} no vector yet.", (INDEX, " waits for them")
     if breaker != "closed":
         yield (
             f"It failed too often and is not queried ({breaker}).",
@@ -358,7 +359,7 @@ def course(rows: Sequence[Search]) -> Markup:
     head = ("backend", "searches", "median", "95 %", "failed or degraded")
     return el(
         "section",
-        el("h2", f"The last {len(rows)} searches"),
+        el("h2", f"The last {counted(len(rows), 'search', 'searches')}"),
         line_chart(f"Latency, median, up to {milliseconds(most)}", medians, ends=ends, most=most),
         line_chart("Share of searches, up to 100 %", shares, ends=ends, most=1.0),
         table(head, cells, caption="Latency by backend"),

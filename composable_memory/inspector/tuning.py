@@ -23,6 +23,7 @@ from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import PolicyChange, QueryReplay, ReplayReport, changed, compared
 from composable_memory_feedback.weights import WeightChange, WeightTable
 from composable_memory_ops_logs import OpsLog, OpsLogReader, trace
+from composable_memory_ops_logs.plurals import counted
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
@@ -112,7 +113,9 @@ def ranking_view(report: ReplayReport, k: int) -> Markup:
     if not report.queries:
         return el("p", f"The first {k} results stay as they are.")
     one = report.queries[0]
-    return el("div", el("p", f"{len(one.moves)} results move", _gain(one)), _ranking(one))
+    return el(
+        "div", el("p", counted(len(one.moves), "result moves", "results move"), _gain(one)), _ranking(one)
+    )
 
 
 def _ranking(one: QueryReplay) -> Markup:

@@ -33,6 +33,7 @@ from composable_memory.types import (
     SearchAnswer,
     SearchOptions,
 )
+from composable_memory_ops_logs.plurals import counted
 
 SCORE_TOLERANCE = 1e-6
 """A cosine in single precision may exceed 1 by this much; it is clipped to 1."""
@@ -215,9 +216,8 @@ def _valid_results(
     first = tuple(_trimmed(result, is_on_scale) for result in _best_first(sound)[:depth])
     if not wrong:
         return first, ()
-    reason = (
-        f"{len(wrong)} of {len(answered)} invalid results were dropped: {_garbled(handle, *wrong[0]).problem}"
-    )
+    dropped = f"{len(wrong)} of {counted(len(answered), 'result')} dropped as invalid"
+    reason = f"{dropped}: {_garbled(handle, *wrong[0]).problem}"
     return first, (Degradation(backend_id=handle.entry.id, code="garbled", reason=reason),)
 
 

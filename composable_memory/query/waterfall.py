@@ -181,14 +181,14 @@ def _asked(detail: Mapping[str, object]) -> str:
 def _found(detail: Mapping[str, object]) -> str:
     if skipped := detail.get("skipped"):
         return f"skipped: {skipped}"
-    return f"{detail.get('resultCount', 0)} candidates, weight {detail.get('weight')}"
+    return f"candidates: {detail.get('resultCount', 0)}, weight {detail.get('weight')}"
 
 
 def _merged(detail: Mapping[str, object]) -> str:
     before, after = detail.get("totalBeforeDedup"), detail.get("totalAfterDedup")
     results = len(_rows(detail, "finalResults"))
     fusion = f"{detail.get('fusion')}{', interleaved' if detail.get('experiment') else ''}"
-    return f"{before} candidates, {after} distinct, {results} results ({fusion})"
+    return f"candidates: {before}, distinct: {after}, results: {results} ({fusion})"
 
 
 def _is_short(value: object) -> bool:

@@ -21,6 +21,7 @@ from composable_memory_feedback.language_model import (
     object_schema,
     one_line,
 )
+from composable_memory_ops_logs.plurals import counted
 
 MOST_ENTITIES = 50
 """How many entities to summarise in one run; the rest follow in the next."""
@@ -89,7 +90,7 @@ async def add_summaries(
     for one in left:
         _keep(one.page, one.keys)
     if left:
-        reason = f"{len(left)} entities were not summed up: {problem}"
+        reason = f"{counted(len(left), 'entity was', 'entities were')} not summed up: {problem}"
         return dropped, (Degradation(backend_id="language model", code="stale", reason=reason),)
     return dropped, ()
 

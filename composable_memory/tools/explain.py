@@ -20,6 +20,7 @@ from composable_memory.tools.document import Document, ErrorReply, Reply, ValueR
 from composable_memory.tools.status import PROBE_QUERY
 from composable_memory.types import LEGS, MemorySearchResult, SearchFilters, SearchOptions
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
+from composable_memory_ops_logs.plurals import counted
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
@@ -334,9 +335,10 @@ async def _why(
     for backend, rows in _candidates(events):
         for rank, row in enumerate(rows, 1):
             if _is_at(row, place):
+                after = counted(len(drawn.results), "result")
                 return (
                     f"{backend} found it as number {rank} of {len(rows)}, with {_score(row)}; "
-                    f"the answer ended after {len(drawn.results)} results, at {_score(*drawn.results[-1:])}"
+                    f"the answer ended after {after}, at {_score(*drawn.results[-1:])}"
                 )
     return await _why_not_found(memory, place, events, again)
 

@@ -17,6 +17,7 @@ from composable_memory.paths import is_note, leads_outside
 from composable_memory.recall.retained_notes import note_files
 from composable_memory.tools.document import Document
 from composable_memory.types import PAGED, MemoryFileSlice
+from composable_memory_ops_logs.plurals import counted
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
@@ -137,7 +138,7 @@ async def _why_empty(memory: "Memory", request: MemoryGetRequest, path: str) -> 
     if is_note(path):
         last = whole.removesuffix("\n").count("\n") + 1
         if first > last:
-            return f"there is no line {first}; the last is line {last}", True
+            return f"there is no line {first}; the file has {counted(last, 'line')}", True
     elif not (await memory.manager.read_file(path, from_line=first)).text:
         last, beyond = 1, first
         while beyond - last > 1:

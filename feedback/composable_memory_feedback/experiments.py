@@ -14,6 +14,7 @@ from typing import Literal
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.weights import WeightTable
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 Side = Literal["a", "b"]
@@ -188,15 +189,16 @@ def _is_about_use(judgement: Judgement) -> bool:
 
 def _needs(record: Experiment, found: TestResult) -> str:
     decisive = found.wins_a + found.wins_b
+    queries = counted(found.queries, "query", "queries")
     if found.decision is not None:
         wins = max(found.wins_a, found.wins_b)
         return f"{found.decision} is better: it won {wins} of the {decisive} queries that showed a difference"
     if found.queries >= record.max_queries:
         won = f"a won {found.wins_a} of them, b won {found.wins_b}"
-        return f"no difference was found in {found.queries} queries: {won}"
+        return f"no difference was found in {queries}: {won}"
     if not found.queries:
         return "no query has been answered from both tables yet"
     if not decisive:
-        return f"none of {found.queries} queries showed a difference; open, quote or judge some results"
+        return f"none of {queries} showed a difference; open, quote or judge some results"
     left = record.max_queries - found.queries
     return f"no difference is certain yet; the experiment ends after {left} more queries at the latest"

@@ -208,7 +208,7 @@ async def test_a_vector_that_changed_is_named_and_made_anew(handed: BackendServi
     )
 
     async with open_builtin(NO_SYNC, handed) as memory:
-        assert "vectors" in (await memory.check())[0]
+        assert "1 vector" in (await memory.check())[0]
         report = await memory.sync()
 
         assert (report.files_indexed, report.embedded, report.embeddings_pending) == (0, 1, 0)

@@ -424,7 +424,7 @@ async def test_pending_vectors_are_counted(notes: Notes) -> None:
     answer = await notes.searcher().answer("garden")
 
     assert codes(answer) == ["vectors-pending"]
-    assert answer.degraded[0].reason.startswith("2 of 3 passages have no vector yet")
+    assert answer.degraded[0].reason.startswith("no vector yet for 2 of 3 passages")
     assert paths(answer)[0] == "garden.md"
 
 

@@ -1141,7 +1141,9 @@ def test_the_trace_of_a_search_is_drawn(indexed: Cmem) -> None:
     assert shown.startswith(f"trace {trace}  ")
     assert "query harbour ferry" in shown
     assert re.search(
-        r"^query\.backend_result builtin +\|.*█.*\| +[\d.]+ ms  \d+ candidates, weight 1", shown, re.MULTILINE
+        r"^query\.backend_result builtin +\|.*█.*\| +[\d.]+ ms  candidates: \d+, weight 1",
+        shown,
+        re.MULTILINE,
     )
     assert re.search(r"^  \d\.\d{3} memory/\S+ \[builtin\]  raw ", shown, re.MULTILINE)
 

@@ -112,9 +112,9 @@ def test_a_note_says_what_came_of_a_step() -> None:
 
     assert notes == {
         ("query.start", None): "asked notes, graph; not qmd (condition)",
-        ("query.backend_result", "notes"): "4 candidates, weight 1.0",
-        ("query.backend_result", "graph"): "0 candidates, weight 0.5",
-        ("query.merged", None): "4 candidates, 3 distinct, 1 results (weighted)",
+        ("query.backend_result", "notes"): "candidates: 4, weight 1.0",
+        ("query.backend_result", "graph"): "candidates: 0, weight 0.5",
+        ("query.merged", None): "candidates: 4, distinct: 3, results: 1 (weighted)",
     }
 
 

@@ -23,6 +23,7 @@ from composable_memory_adapters.graphiti.outbox.queue import Outbox, OutboxCount
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, IngestSettings
 from composable_memory_ops_logs import GraphitiHealth, trace
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -139,16 +140,19 @@ class Monitor:
         waiting, failed = self.waiting.pending, self.waiting.by_state.get("failed", 0)
         why = f": {self.waiting.last_error}" if self.waiting.last_error else ""
         if waiting:
-            yield _degradation("stale", f"{waiting} episodes are waiting to be stored{why}")
+            yield _degradation(
+                "stale", f"{counted(waiting, 'episode is', 'episodes are')} waiting to be stored{why}"
+            )
         if self._parts.outbox.problem:
             yield _degradation("stale", self._parts.outbox.problem)
         if missing := self._comparison.missing:
-            lost = f"{missing} episodes stored from here are no longer in the graph"
+            lost = f"{counted(missing, 'episode')} stored from here can no longer be found in the graph"
             reason = "it lost them or somebody removed them; `cmem index --force` stores them again"
             yield _degradation("stale", f"{lost}: {reason}")
         if failed:
             yield _degradation(
-                "stale", f"{failed} episodes failed for good; `cmem index --force` retries them{why}"
+                "stale",
+                f"{counted(failed, 'episode')} failed for good; `cmem index --force` retries them{why}",
             )
         if self._parts.worker.problem:
             yield _degradation("stale", self._parts.worker.problem)

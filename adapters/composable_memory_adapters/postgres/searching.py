@@ -57,6 +57,7 @@ from composable_memory_adapters.postgres.snapshot import (
 )
 from composable_memory_adapters.postgres.writing import OTHER_SPACE, space_id
 from composable_memory_adapters.text.query_terms import analyse
+from composable_memory_ops_logs.plurals import counted
 
 FILES = "SELECT path, source, mtime, day, tags, type FROM notes WHERE tenant = $1"
 PASSAGES = """
@@ -331,7 +332,8 @@ class Searching:
         elif state.pending:
             yield self._degradation(
                 "vectors-pending",
-                f"{state.pending} of {state.passages} passages have no vector yet; `cmem index` continues",
+                f"no vector yet for {state.pending} of {counted(state.passages, 'passage')};"
+                " `cmem index` continues",
             )
         if not self._settings.hybrid.enabled and self._embedder is not None:
             yield self._degradation("vector-only", "hybrid search is switched off (query.hybrid.enabled)")

@@ -28,6 +28,7 @@ from composable_memory_adapters.postgres.passage_tokens import vector_of
 from composable_memory_adapters.postgres.server import Server
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.writing import OTHER_SPACE, WordedFile, Written, space_id
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.private_files import make_private_folder, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -312,7 +313,7 @@ async def _embedded(
     inputs = [EmbedderInput(text=text, id=hash_) for hash_, text in texts.items()]
     vectors = await answer_within(BATCH_TIMEOUT_S, embedder.embed_batch(inputs), space)
     if len(vectors) != len(inputs):
-        problem = f"it returned {len(vectors)} vectors for {len(inputs)} texts"
+        problem = f"it returned {counted(len(vectors), 'vector')} for {counted(len(inputs), 'text')}"
         raise EmbeddingError(space.provider, space.model, problem)
     return {hash_: vector_of(pack(space, vector)) for hash_, vector in zip(texts, vectors, strict=True)}
 

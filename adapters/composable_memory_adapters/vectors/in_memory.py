@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from composable_memory.errors import DimensionMismatch
 from composable_memory.types import JsonValue
 from composable_memory.vector_values import Health, VectorMatch, VectorQuery, VectorQueryResult, VectorRecord
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 Ids: TypeAlias = NDArray[np.int64]
@@ -269,7 +270,7 @@ class InMemoryVectors:
 
     async def health(self) -> Health:
         """Report how many vectors are kept; a store in memory is always there."""
-        return Health(ok=True, message=f"{len(self)} vectors in memory")
+        return Health(ok=True, message=f"{counted(len(self), 'vector')} in memory")
 
     def _add(self, rows: Sequence[int], matrix: Matrix) -> None:
         with self._working:

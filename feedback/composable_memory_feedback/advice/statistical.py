@@ -26,6 +26,7 @@ from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal, c
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import IntentKind, WeightTable, same_proportions
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 Floats = NDArray[np.float64]
@@ -76,7 +77,7 @@ def advise(
     usable = [case for case in cases if case.query.fallbacks.isdisjoint(backends)]
     notes: tuple[str, ...] = ()
     if left_out := len(cases) - len(usable):
-        notes = (f"{left_out} queries were left out: a fallback had answered for a backend",)
+        notes = (f"{counted(left_out, 'query', 'queries')} left out: a fallback had answered for a backend",)
     unchanged = Proposal(
         advisor="statistical",
         current=current,

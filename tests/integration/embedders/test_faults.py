@@ -207,8 +207,8 @@ GOOD = [0.5] * loopback.SHORT
             "data.0.embedding.0: Input should be a valid number",
         ),
         (b'{"data": [{"index": 0, "embedding": "AACA"}]}', "data.0.embedding: Input should be a valid array"),
-        (json.dumps(embedding_list()).encode(), "0 vectors for 1 texts"),
-        (json.dumps(embedding_list((0, GOOD), (1, GOOD))).encode(), "2 vectors for 1 texts"),
+        (json.dumps(embedding_list()).encode(), "0 vectors for 1 text"),
+        (json.dumps(embedding_list((0, GOOD), (1, GOOD))).encode(), "2 vectors for 1 text"),
         (json.dumps(embedding_list((1, GOOD))).encode(), "the indexes of its vectors are not 0, 1"),
         (
             json.dumps(embedding_list((0, GOOD), (0, GOOD))).encode(),

@@ -516,7 +516,7 @@ async def assert_read_later(memory: Memory, endpoint: ChatEndpoint, why: str) ->
 
     assert (report.pending, report.stored, report.failed) == (1, 0, 0)
     assert why in " ".join(report.problems)
-    assert "1 episodes are waiting to be stored" in told(response)
+    assert "1 episode is waiting to be stored" in told(response)
     assert why in told(response)
     assert await held(memory) == (Counter(), Counter())
 

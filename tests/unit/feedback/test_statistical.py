@@ -174,7 +174,7 @@ def test_queries_that_a_stand_in_answered_are_left_out() -> None:
     query = logged({"builtin": {"a": 0.5}, "qmd": {"b": 0.4}}, fallbacks=["qmd"])
     found = advised([Case(query=query)] * 3)
     assert found.sample_size == 0
-    assert "3 queries were left out" in found.notes[0]
+    assert "3 queries left out" in found.notes[0]
 
 
 def test_proportions_of_the_current_weights_are_what_counts() -> None:

@@ -49,6 +49,7 @@ from composable_memory_adapters.builtin.store.read_queries import IndexPassages,
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text import compounds
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 EMBED_TIMEOUT_S = 3.0
@@ -418,7 +419,8 @@ class Searcher:
         if counts.pending:
             yield _degradation(
                 "vectors-pending",
-                f"{counts.pending} of {counts.passages} passages have no vector yet; `cmem index` continues",
+                f"no vector yet for {counts.pending} of {counted(counts.passages, 'passage')};"
+                " `cmem index` continues",
             )
 
 

@@ -17,6 +17,7 @@ from composable_memory_adapters.builtin.notes.fields import NoteFields, keyword_
 from composable_memory_adapters.builtin.store import index_meta, schema
 from composable_memory_adapters.builtin.store.schema import LIVE
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 PASSAGES = """
@@ -64,7 +65,7 @@ class Findings:
             more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
             parts.append(f"passages of {', '.join(paths[:SHOWN])}{more} are not what was written")
         if self.vectors:
-            parts.append(f"{len(self.vectors)} vectors are not what was written")
+            parts.append(f"{counted(len(self.vectors), 'vector is', 'vectors are')} not what was written")
         return "; ".join(parts) or None
 
 

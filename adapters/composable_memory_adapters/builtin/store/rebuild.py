@@ -20,6 +20,7 @@ from composable_memory_adapters.builtin.store.index_meta import REBUILD, IndexSn
 from composable_memory_adapters.builtin.store.schema import GENERATION_BITS, LIVE, NEXT, Tables
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.sqlite_transactions import data_version
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 TEXTS_TO_EMBED = """
@@ -66,7 +67,7 @@ class RebuildCost:
         why = "; ".join(self.reasons)
         if self.is_free:
             return f"{why}; the next sync rebuilds it, `cmem index` at once"
-        price = f"about {self.tokens} tokens in {self.passages} passages to embed"
+        price = f"about {counted(self.tokens, 'token')} in {counted(self.passages, 'passage')} to embed"
         return f"{why}; `cmem index --force` rebuilds it: {price}"
 
     @property

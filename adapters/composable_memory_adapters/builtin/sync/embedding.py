@@ -12,6 +12,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
 from composable_memory_adapters.builtin.store.schema import Tables
 from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 Ask = Callable[[Sequence[EmbedderInput]], Awaitable[Sequence[Sequence[float]]]]
@@ -197,7 +198,7 @@ class Embedding:
         inputs = [EmbedderInput(text=text, id=digest) for digest, text in texts.items()]
         vectors = await ask(inputs)
         if len(vectors) != len(inputs):
-            problem = f"it returned {len(vectors)} vectors for {len(inputs)} texts"
+            problem = f"it returned {counted(len(vectors), 'vector')} for {counted(len(inputs), 'text')}"
             raise EmbeddingError(self._space.provider, self._space.model, problem)
         await self._store(chunk_ids, dict(zip(texts, vectors, strict=True)))
 

@@ -24,6 +24,7 @@ from composable_memory.supervision.resource import closing
 from composable_memory_adapters.embedders.remote.provider_errors import ProviderErrors
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings, is_credential
 from composable_memory_adapters.http_failures import HttpFailure
+from composable_memory_ops_logs.plurals import counted
 
 if TYPE_CHECKING:
     from composable_memory_adapters.http_client import Connection
@@ -313,7 +314,8 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         """Return as many vectors as texts, all of one length, which is the promised one if one is known."""
         vectors = await self.in_slot(partial(self.request_vectors, texts, kind))
         if len(vectors) != len(texts):
-            raise self.errors.unreadable(f"{len(vectors)} vectors for {len(texts)} texts")
+            counts = f"{counted(len(vectors), 'vector')} for {counted(len(texts), 'text')}"
+            raise self.errors.unreadable(counts)
         self._dimensions = self._dimensions or len(vectors[0])
         if not self._dimensions:
             raise self.errors.unreadable("an empty vector")

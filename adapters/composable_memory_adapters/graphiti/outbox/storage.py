@@ -21,6 +21,7 @@ from composable_memory.interfaces import KeptStore
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.outbox.entries import DUE_STATES, STATES, select
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile, Unreadable, set_aside
+from composable_memory_ops_logs.plurals import counted
 
 APPLICATION_ID = 0x636D6570
 """Marks the file as ours: the letters "cmep"."""
@@ -192,7 +193,7 @@ class OutboxFile:
         except (IndexProblem, OSError) as cause:
             raise self._unusable(damage, "be opened") from cause
         return (
-            f"the outbox of the graph was damaged; {saved} episodes were saved, and the damaged file was "
+            f"the outbox of the graph was damaged; {counted(saved, 'episode')} could be saved, and the damaged file was "
             f"set aside as {aside}; {INGEST_AGAIN}"
         )
 

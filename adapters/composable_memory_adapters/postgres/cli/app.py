@@ -137,7 +137,8 @@ async def status(
         )
         if found:
             by = f"an index, made of {found['indexed_vectors']}" if found["vector_index"] else "comparing all"
-            print_line(f"The workspace {found['name']!r} has {found['passages']} passages; vectors by {by}.")
+            passages = counted(int(found["passages"]), "passage")
+            print_line(f"The workspace {found['name']!r} has {passages}; vectors by {by}.")
             if found["has_outgrown_index"]:
                 warn("hint: it has grown since; ask the tables' owner to run `cmem postgres index`")
     if facts["bypasses"]:

@@ -18,6 +18,7 @@ from composable_memory_adapters.qmd.settings import UpdateSettings
 from composable_memory_adapters.qmd.transport.replies import BUSY, ESCAPES, refusal
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile, remove_set_aside, set_aside
+from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 INDEX = ("--index", "index")
@@ -197,7 +198,7 @@ def _embedded(report: str) -> EmbedOutcome:
     problem = None
     if failed is not None:
         why = f": {failed['why'].strip()}" if failed["why"] else ""
-        problem = f"QMD could not embed {failed[1]} chunks{why}"
+        problem = f"QMD could not embed {counted(_number(failed[1]), 'chunk')}{why}"
     return EmbedOutcome(chunks=_number(done[1]) if done else 0, problem=problem)
 
 
