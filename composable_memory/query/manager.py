@@ -197,7 +197,10 @@ class ComposableMemoryManager:
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
         """Search as one backend among others: returns an answer, or raises if every backend failed."""
         require_text("query", query)
-        response = await self.query(QueryRequest(query=query, options=options or self._defaults))
+        options = options or self._defaults
+        if not (query.strip() or options.filters):
+            return SearchAnswer(results=())
+        response = await self.query(QueryRequest(query=query, options=options))
         asked = [answer for answer in response.answers if answer.skipped is None]
         if asked and all(answer.error is not None for answer in asked):
             raise BackendUnavailable(
@@ -234,17 +237,17 @@ class ComposableMemoryManager:
 
         Raises:
             ConfigError: a named backend does not exist.
-            InvalidArgument: an argument has the wrong type.
+            InvalidArgument: an argument has the wrong type, or the query asks for nothing.
             BackendUnavailable: the composite is closed, or in use on another event loop.
         """
         self.require_usable("search")
         request = self._request(request, max_results, min_score, session_key, backends, filters, now)
+        if not (request.query.strip() or request.options.filters):
+            raise InvalidArgument("query", "words to look for, or a filter", request.query)
         is_cut = min_score is not None or request.options.min_score > 0.0
         self._check_names(request.backends)
         started = perf_counter()
         with trace(session_key=request.options.session_key) as trace_id:
-            if not request.query.strip() and not request.options.filters:
-                return QueryResponse(trace_id=trace_id, results=(), weights_version=self._weights.now.version)
             return await self._ask_all(request, trace_id, started, is_cut=is_cut)
 
     async def context_pack(

@@ -36,6 +36,17 @@ LEFT_BEHIND = f".*.{'[0-9a-f]' * 12}.new"
 """Pattern of the files that a killed process leaves behind."""
 
 
+def require_workspace(workspace: Path, path: str) -> None:
+    """Refuse to write into a workspace that was moved, or whose disk is gone: nobody would find the note.
+
+    Raises:
+        NoteNotWritten: the folder is not there.
+    """
+    if not workspace.is_dir():
+        problem = f"the workspace {workspace} no longer exists"
+        raise NoteNotWritten(path, problem, fix="put it back, or open the memory at its new place")
+
+
 class NoteFile(AbstractAsyncContextManager["NoteFile"]):
     """A note to edit, watched for changes by editors until the block ends.
 
@@ -105,9 +116,7 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
             target = resolve_memory_file(self._path, workspace=self._workspace, extra_paths=self._extra_paths)
         except MemoryPathError as error:
             raise NoteNotWritten(self._path, error.problem, fix="replace it with a regular file") from error
-        if not self._workspace.is_dir():  # moved, or its disk is gone: nobody would find what is written here
-            problem = f"the workspace {self._workspace} no longer exists"
-            raise NoteNotWritten(self._path, problem, fix="put it back, or open the memory at its new place")
+        require_workspace(self._workspace, self._path)
         if not target.parent.is_dir():
             target.parent.mkdir(parents=True, exist_ok=True)
             sync_folder(target.parent.parent)

@@ -142,7 +142,7 @@ class Memory:
 
         Raises:
             ConfigError: a backend named in `backends` is not open.
-            InvalidArgument: an argument has the wrong type.
+            InvalidArgument: an argument has the wrong type, or the query asks for nothing.
             BackendUnavailable: the memory is closed, or in use on another event loop.
         """
         response = await self.manager.query(

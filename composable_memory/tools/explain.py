@@ -16,6 +16,7 @@ from composable_memory.query.filters import filter_results, read_filters
 from composable_memory.query.waterfall import Waterfall, waterfall
 from composable_memory.supervision.deadline import deadline
 from composable_memory.supervision.tasks import all_of
+from composable_memory.time.local_time import LOCAL_TIME
 from composable_memory.tools.document import Document, ErrorReply, Reply, ValueReply, filled
 from composable_memory.tools.status import PROBE_QUERY
 from composable_memory.types import LEGS, MemorySearchResult, SearchFilters, SearchOptions
@@ -215,6 +216,9 @@ async def _search_again(
         paths = dict.fromkeys((place.path, *best))
     now = next((one.logged.get("now") for one in events if one.action == "query.start"), None)
     moment = datetime.fromisoformat(now) if isinstance(now, str) else drawn.started_at
+    here = moment.astimezone(LOCAL_TIME)
+    if now is None or here.utcoffset() == moment.utcoffset():
+        moment = here
     words, _ = read_filters(drawn.query or "", moment)
     if not paths or not words.strip():
         return []

@@ -265,7 +265,8 @@ async def test_a_winter_day_has_its_own_hours_though_it_is_asked_for_in_summer(
         "2026-01-14T22:30:00Z": "The roof leaks, half an hour before midnight.",
         "2026-01-15T22:30:00Z": "The roof is tight, an hour and a half later than the day before.",
     }
-    (talks / "harbour.jsonl").write_text(_messages(said), encoding="utf-8")
+    for number, (at, text) in enumerate(said.items()):
+        (talks / f"{number}.jsonl").write_text(_messages({at: text}), encoding="utf-8")
     config = {
         "memory": {
             "embedding": {"provider": "none"},
@@ -279,6 +280,8 @@ async def test_a_winter_day_has_its_own_hours_though_it_is_asked_for_in_summer(
         async with open_memory(vault, state_dir, config, clock=lambda: summer, long_lived=False) as memory:
             await memory.sync()
             found = await memory.search("roof after:2026-01-15 before:2026-01-16")
+            (asked, *_) = await memory.search("What was said on 2026-01-15?")
     time.tzset()
 
     assert ["tight" in one.text for one in found] == [True]
+    assert "tight" in asked.text

@@ -5,9 +5,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from composable_memory.errors import NoteNotWritten
 from composable_memory_adapters.integrations.store_notes import StoreNotes, item_path
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
@@ -60,3 +62,11 @@ def test_pipes_and_links_among_the_items_are_passed_over(tmp_path: Path) -> None
 
     assert [one.key for one in notes.below(["users"])] == ["likes"]
     assert [notes.get(["users"], key) for key in ("pipe", "link")] == [None, None]
+
+
+def test_a_workspace_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
+    notes = StoreNotes(tmp_path / "moved")
+
+    with pytest.raises(NoteNotWritten, match="no longer exists"):
+        notes.put(["users"], "likes", {"text": "tea"}, is_indexed=True)
+    assert not (tmp_path / "moved").exists()

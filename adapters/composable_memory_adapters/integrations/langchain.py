@@ -2,18 +2,21 @@
 
 from typing import Any
 
-from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
-from langchain_core.documents import Document
-from langchain_core.retrievers import BaseRetriever
 from pydantic import Field, InstanceOf
 
 from composable_memory import BlockingMemory, Memory
+from composable_memory_adapters.integrations import needs_extra
 from composable_memory_adapters.integrations.shared import (
     Passage,
     ask,
     ask_and_wait,
     find_passages,
 )
+
+with needs_extra("langchain"):
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.retrievers import BaseRetriever
 
 
 class MemoryRetriever(BaseRetriever):

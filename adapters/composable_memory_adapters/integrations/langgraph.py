@@ -7,22 +7,24 @@ from operator import eq, ge, gt, le, lt, ne
 from pathlib import PurePosixPath
 from typing import Any
 
-from langgraph.store.base import (
-    BaseStore,
-    GetOp,
-    Item,
-    ListNamespacesOp,
-    MatchCondition,
-    Op,
-    PutOp,
-    Result,
-    SearchItem,
-    SearchOp,
-)
-
 from composable_memory import Memory
+from composable_memory_adapters.integrations import needs_extra
 from composable_memory_adapters.integrations.shared import AnyMemory, ask, ask_and_wait, find_passages
 from composable_memory_adapters.integrations.store_notes import StoredItem, StoreNotes, namespace_folder
+
+with needs_extra("langgraph"):
+    from langgraph.store.base import (
+        BaseStore,
+        GetOp,
+        Item,
+        ListNamespacesOp,
+        MatchCondition,
+        Op,
+        PutOp,
+        Result,
+        SearchItem,
+        SearchOp,
+    )
 
 _OPERATORS = {"$eq": eq, "$ne": ne}
 _COMPARISONS = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}

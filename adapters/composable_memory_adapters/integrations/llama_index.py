@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from llama_index.core.retrievers import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-
+from composable_memory_adapters.integrations import needs_extra
 from composable_memory_adapters.integrations.shared import (
     AnyMemory,
     Passage,
@@ -12,6 +10,10 @@ from composable_memory_adapters.integrations.shared import (
     ask_and_wait,
     find_passages,
 )
+
+with needs_extra("llama-index"):
+    from llama_index.core.retrievers import BaseRetriever
+    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 
 class MemoryRetriever(BaseRetriever):

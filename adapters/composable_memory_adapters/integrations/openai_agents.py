@@ -3,12 +3,14 @@
 import json
 from collections.abc import Awaitable, Callable, Collection
 
-from agents import FunctionTool
-from agents.tool_context import ToolContext
-
 from composable_memory.tools.document import ErrorReply
 from composable_memory.tools.tool import Tool
+from composable_memory_adapters.integrations import needs_extra
 from composable_memory_adapters.integrations.shared import AnyMemory, call_tool, tools_named
+
+with needs_extra("openai-agents"):
+    from agents import FunctionTool
+    from agents.tool_context import ToolContext
 
 
 def memory_tools(

@@ -3,11 +3,13 @@
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from pydantic_ai import FunctionToolset, Tool
-
 from composable_memory.tools import tool as tools
 from composable_memory.types import JsonValue
+from composable_memory_adapters.integrations import needs_extra
 from composable_memory_adapters.integrations.shared import AnyMemory, call_tool, tools_named
+
+with needs_extra("pydantic-ai"):
+    from pydantic_ai import FunctionToolset, Tool
 
 
 def memory_toolset(

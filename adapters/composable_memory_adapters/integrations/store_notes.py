@@ -14,6 +14,7 @@ import yaml
 
 from composable_memory.errors import InvalidArgument, MemoryPathError
 from composable_memory.paths import opened_file
+from composable_memory.retain.note_file import require_workspace
 from composable_memory_ops_logs.private_files import sync_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -62,7 +63,10 @@ class StoreNotes:
         Raises:
             InvalidArgument: the value holds what cannot be written as YAML.
             MemoryPathError: the folder leads out of the workspace.
+            NoteNotWritten: the workspace is not there any more.
         """
+        path = item_path(namespace, key)
+        require_workspace(self._workspace, str(path))
         before, now = self.get(namespace, key), datetime.now(UTC)
         item = StoredItem(
             namespace=tuple(namespace),
@@ -72,7 +76,7 @@ class StoreNotes:
             updated_at=now,
             is_indexed=is_indexed,
         )
-        text, target = _format(item), self._target(item_path(namespace, key))
+        text, target = _format(item), self._target(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
         try:

@@ -9,6 +9,7 @@ from functools import partial
 from composable_memory.errors import EmbeddingError
 from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory.query.filters import has_all_phrases, holds_line_of, memory_types
+from composable_memory.time.local_time import LOCAL_TIME
 from composable_memory.types import Degradation, DegradationCode, SearchAnswer, SearchFilters, SearchOptions
 from composable_memory_adapters.builtin.search import hybrid
 from composable_memory_adapters.builtin.search.filtering import (
@@ -284,7 +285,7 @@ class Searching:
         among: Sequence[int] | None,
     ) -> Dated | None:
         """Return what the workspace has of the time that is asked for; None if none is."""
-        asked = asked_time(subject, options.intent, options.now or self._clock().astimezone())
+        asked = asked_time(subject, options.intent, options.now or self._clock().astimezone(LOCAL_TIME))
         if asked is None or self.state is None:
             return None
         revision = self.state.revision
@@ -307,7 +308,7 @@ class Searching:
     async def _passing(
         self, connection: Connection, tenant: int, keywords: Keywords, options: SearchOptions
     ) -> list[int]:
-        zone = (options.now or self._clock().astimezone()).tzinfo
+        zone = (options.now or self._clock().astimezone(LOCAL_TIME)).tzinfo
         return await passing(connection, tenant, options.filters, zone=zone, keywords=keywords)
 
     async def _listed(self, options: SearchOptions, *, tenant: int) -> SearchAnswer:

@@ -12,6 +12,7 @@ from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.supervision.deadline import deadline
 from composable_memory.supervision.resource import Once, closing
+from composable_memory.time.local_time import LOCAL_TIME
 from composable_memory.types import (
     Degradation,
     JsonValue,
@@ -206,7 +207,9 @@ class QmdMemory:
             limits=self._settings.limits,
             options=replace(options, max_results=most),
             cache=self._stems,
-            asked_days=days_asked(options.intent, options.now or self._services.clock().astimezone()),
+            asked_days=days_asked(
+                options.intent, options.now or self._services.clock().astimezone(LOCAL_TIME)
+            ),
         )
         return SearchAnswer(
             results=tuple(results),

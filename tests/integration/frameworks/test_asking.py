@@ -1,10 +1,12 @@
 """What the integrations share; needs no framework."""
 
 import json
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,28 @@ async def test_a_memory_that_fails_is_an_error_and_not_an_empty_list(tmp_path: P
     async with open_memory(tmp_path, state_dir, config, backends=[own]) as memory:
         with pytest.raises(BackendUnavailable, match="cmem status --deep"):
             await find_passages(memory, "where does Ana work?", {})
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("langchain", "langchain_core"),
+        ("langgraph", "langgraph"),
+        ("llama_index", "llama_index"),
+        ("openai_agents", "agents"),
+        ("pydantic_ai", "pydantic_ai"),
+    ],
+)
+def test_without_its_framework_an_integration_says_what_to_install(
+    module: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"composable_memory_adapters.integrations.{module}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    for one in [one for one in sys.modules if one == package or one.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, one)
+    monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(
+        ModuleNotFoundError, match=r"pip install 'composable-memory\[" + module.replace("_", "-")
+    ):
+        import_module(name)

@@ -12,6 +12,7 @@ from composable_memory.errors import (
     BackendError,
     BackendUnavailable,
     ConfigError,
+    InvalidArgument,
     MemoryPathError,
     UnsupportedOperation,
 )
@@ -30,6 +31,7 @@ from composable_memory.types import (
     MemorySearchResult,
     Origin,
     QueryIntent,
+    SearchFilters,
     SearchOptions,
     SyncReport,
 )
@@ -241,14 +243,14 @@ async def test_nobody_to_ask_is_said_and_logged() -> None:
     assert [event.action for event in events] == ["query.start", "query.merged"]
 
 
-async def test_a_blank_query_has_no_results_and_asks_nobody() -> None:
+async def test_a_blank_query_is_refused_and_asks_nobody() -> None:
     backend = Fixed(hit("p.md", 1, 2, 0.5))
     manager = ComposableMemoryManager([entry("notes", backend)])
 
-    response = await manager.query("  \n")
-
-    assert response.results == ()
+    with pytest.raises(InvalidArgument, match="query"):
+        await manager.query("  \n")
     assert not backend.asked
+    assert (await manager.query("", filters=SearchFilters(tags=("work",)))).answers
 
 
 async def test_named_backends_alone_are_asked() -> None:

@@ -17,6 +17,7 @@ from typing import TypeVar
 from composable_memory.errors import BackendUnavailable, EmbeddingError
 from composable_memory.interfaces import Clock, EmbedderAdapter, ProgressCallback
 from composable_memory.supervision.tasks import all_of
+from composable_memory.time.local_time import LOCAL_TIME
 from composable_memory.types import (
     Degradation,
     DegradationCode,
@@ -225,7 +226,7 @@ class Searcher:
 
     async def _narrow(self, asked: _Asked, options: SearchOptions) -> None:
         """Look up which passages pass the filters, and what the index has of the time that is asked for."""
-        time = asked_time(asked.text, options.intent, options.now or self._clock().astimezone())
+        time = asked_time(asked.text, options.intent, options.now or self._clock().astimezone(LOCAL_TIME))
         if not (options.filters or time):
             return
 
@@ -243,7 +244,7 @@ class Searcher:
         return passing(
             connection,
             filters=options.filters,
-            zone=(options.now or self._clock().astimezone()).tzinfo,
+            zone=(options.now or self._clock().astimezone(LOCAL_TIME)).tzinfo,
             has_keywords=self._has_keywords,
         )
 
