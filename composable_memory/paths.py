@@ -8,6 +8,7 @@ import codecs
 import errno
 import os
 import posixpath
+import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from composable_memory.errors import MemoryPathError
 
+_HOME_OF = re.compile(r"~[A-Za-z_][\w.-]*")
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 FEW_OTHERS = 8
 """Any text may have this many bytes that are not UTF-8; beyond that, at least half of it must be readable."""
@@ -86,6 +88,19 @@ FOLDER_FLAGS = (
 )
 NO_LINKS_AT_ALL = getattr(os, "O_NOFOLLOW_ANY", 0)
 """macOS only: refuse a link anywhere in a path."""
+
+
+def expanded(path: str) -> str:
+    """Return a path with `~` expanded; one below the home of nobody stays, where that of a `Path` raises."""
+    return os.path.expanduser(path)  # noqa: PTH111 - see above
+
+
+def homeless(path: str) -> str | None:
+    """Return the problem if a path begins with the home folder of an unknown user, else None."""
+    owner, *_ = path.split("/", 1)
+    if not _HOME_OF.fullmatch(owner) or expanded(path) != path:
+        return None
+    return f"there is no home folder {owner}; it is {path!r}"
 
 
 def canonical_key(path: str) -> str:

@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 
 from composable_memory.cli.options import StateDir, Workspace
 from composable_memory.cli.output import CLIENT, environment, error, print_json
+from composable_memory.paths import homeless
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -116,10 +117,8 @@ def _with_options(function: Command) -> Callable[..., None]:
 
 def require_home(path: Path) -> None:
     """Refuse a path like `~somebody/notes` where the system knows no such user."""
-    try:
-        path.expanduser()
-    except RuntimeError as problem:
-        raise typer.BadParameter(f"{str(path)!r}: there is no such home folder") from problem
+    if problem := homeless(str(path)):
+        raise typer.BadParameter(problem)
 
 
 def _options_of(group: type) -> list[inspect.Parameter]:

@@ -21,7 +21,7 @@ from composable_memory.cli.render import progress_bar
 from composable_memory.content import IngestReport
 from composable_memory.ingest.note_reader import TRANSCRIPT_SUFFIX, WrittenSource, contents_of
 from composable_memory.json_documents import document
-from composable_memory.paths import NO_TEXT, Reading, decoded, opened_file, relative_key
+from composable_memory.paths import NO_TEXT, Reading, decoded, expanded, opened_file, relative_key
 from composable_memory.runtime.memory import Memory
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.plurals import counted
@@ -305,7 +305,7 @@ def _start(name: str, workspace: Path) -> Path:
     Raises:
         OSError: it means nothing, or something outside the workspace without saying so.
     """
-    given = Path(os.path.expanduser(name))  # noqa: PTH111 - that of a Path raises for `~nobody`
+    given = Path(expanded(name))
     if given.is_absolute():
         return given.resolve(strict=True)
     inside = workspace / given

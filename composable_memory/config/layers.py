@@ -40,7 +40,6 @@ from composable_memory.config.validation import (
     check_sections,
     hide,
     hides,
-    homeless,
     ids_of_sections,
     is_secret,
     known_keys,
@@ -48,6 +47,7 @@ from composable_memory.config.validation import (
 )
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendSpec, EmbedderSpec
+from composable_memory.paths import homeless
 from composable_memory.registry import Registry, discover_backends
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import redact_value

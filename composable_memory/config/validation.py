@@ -1,7 +1,6 @@
 """Validates settings, and explains what is wrong: which key, where it was set, the nearest known key."""
 
 import difflib
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeVar, get_args
@@ -19,7 +18,6 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _SECRET = re.compile(r"(?:^|[_-])(?:api[_-]?key|token|password|secret|authorization|cookie)$", re.IGNORECASE)
 
-_OF_A_USER = re.compile(r"~[A-Za-z_][\w.-]*(?=/|\Z)")
 
 _SHAPES = {
     "tuple_type": "expected a list",
@@ -34,14 +32,6 @@ _REMOVED = ("memory.feedback.shadow_queries",)
 def is_secret(name: str) -> bool:
     """Return whether the value of a key with this last part must never be shown."""
     return _SECRET.search(name) is not None
-
-
-def homeless(path: str) -> str | None:
-    """Return the problem if a path begins with the home folder of an unknown user, else None."""
-    owner = _OF_A_USER.match(path)
-    if owner is None or os.path.expanduser(path) != path:  # noqa: PTH111 - pathlib's raises
-        return None
-    return f"there is no home folder {owner[0]}; it is {path!r}"
 
 
 def hides(name: str) -> bool:

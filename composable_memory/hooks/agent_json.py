@@ -1,11 +1,11 @@
 """The JSON of hooks: what Claude Code, Codex, VS Code, Cursor and OpenClaw send and wait for (pure)."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
+from composable_memory.paths import expanded
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 AgentKind = Literal["claude", "cursor", "openclaw", "generic"]
@@ -142,7 +142,7 @@ class _Said:
         found = self.text(*names)
         if not found or "\0" in found:
             return None
-        return Path(os.path.expanduser(found))  # noqa: PTH111 - `~nobody` is an error to Path
+        return Path(expanded(found))
 
     def number(self, *names: str) -> int | None:
         """Return the first number from 0 on."""

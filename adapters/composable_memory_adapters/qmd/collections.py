@@ -14,6 +14,7 @@ from composable_memory.paths import (
     MEMORY_FOLDER,
     MEMORY_FOLDERS,
     canonical_key,
+    expanded,
     opened_file,
     problem_with_file,
     problem_with_text,
@@ -94,8 +95,7 @@ def plan_collections(settings: QmdSettings, *, workspace: Path, export_dir: Path
         plan.add("memory-dir", plan.workspace / MEMORY_FOLDER, may_be_missing=True)
         plan.add("bank-dir", plan.workspace / BANK_FOLDER, may_be_missing=True)
     for one in settings.paths:
-        named = os.path.expanduser(one.path)  # noqa: PTH111 - that of a Path raises where there is no home
-        folder = Path(os.path.normpath(plan.workspace / named))
+        folder = Path(os.path.normpath(plan.workspace / expanded(one.path)))
         plan.add(one.name or folder.name, folder, one.pattern)
     if export_dir is not None:
         plan.add("sessions", export_dir.absolute(), source="sessions", may_be_missing=True)

@@ -16,6 +16,7 @@ import yaml
 from composable_memory.config.yaml_reader import PlainWords
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import KeptStore
+from composable_memory.paths import expanded
 from composable_memory_adapters.qmd.installation import find_node
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Collection, Home
@@ -280,7 +281,6 @@ def mapping_at(config: Mapping[str, object], key: str, file: Path) -> Config:
 def chosen_models(models: ModelSettings) -> dict[str, str]:
     """Return the models that the settings name, by role, with `~` expanded, which QMD does not do."""
     named: dict[str, str | None] = models.model_dump()
-    expanded = os.path.expanduser  # leaves alone what it cannot expand, where that of a Path raises
     return {role: expanded(name) for role, name in named.items() if name}
 
 
