@@ -107,7 +107,7 @@ async def export(
 @command(app, "import", epilog="Example: cmem import chatgpt ~/Downloads/chatgpt.zip --dry-run")
 async def import_(
     target: Target,
-    origin: Annotated[Origin, typer.Argument(help="The program that wrote the export.")],
+    origin: Annotated[Origin, typer.Argument(metavar="ORIGIN", help="The program that wrote the export.")],
     export: Annotated[
         Path,
         typer.Argument(metavar="FILE_OR_DIR", exists=True, help="The export; a ZIP need not be unpacked."),

@@ -69,12 +69,28 @@ class ExitCode(IntEnum):
 Command = Callable[..., Coroutine[Any, Any, ExitCode | None]]
 """Does the work of a command; None means that it ended fine."""
 
+
+class CheckedCommand(TyperCommand):
+    """A command that says what to do with words too many."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; those that are too many end the command."""
+        ctx.allow_extra_args = True
+        if (rest := super().parse_args(ctx, args)) and not ctx.resilient_parsing:
+            words = " ".join(rest)
+            *_, last = [None, *(one.name for one in self.params if one.param_type_name == "argument")]
+            if isinstance(text := ctx.params.get(last), str):
+                ctx.fail(f'too many words: put those that belong together in quotes, as "{text} {words}"')
+            ctx.fail(f"{ctx.command_path} takes no such argument: {words}")
+        return rest
+
+
 LAST_OPTIONS = ("strict", "as_json")
 """In the help, these come after the options of the target."""
 
 
 def command(
-    app: typer.Typer, name: str, *, epilog: str | None = None, cls: type[TyperCommand] = TyperCommand
+    app: typer.Typer, name: str, *, epilog: str | None = None, cls: type[TyperCommand] = CheckedCommand
 ) -> Callable[[Command], Command]:
     """Add an async function to `app` as a command; its docstring is the help text.
 

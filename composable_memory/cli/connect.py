@@ -59,7 +59,8 @@ async def connect(
     Shows each change and asks before writing. Everything else in the files stays as it is.
     """
     if client_name not in NAMES:
-        raise typer.BadParameter(f"unknown client {client_name!r}; known clients: {', '.join(NAMES)}")
+        problem = f"unknown client {client_name!r}; known clients: {', '.join(NAMES)}"
+        raise typer.BadParameter(problem, param_hint="CLIENT")
     workspace = await asyncio.to_thread(existing_folder, target.workspace)
     options = ["--workspace", str(workspace)]
     if target.state_dir is not None:

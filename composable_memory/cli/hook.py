@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from composable_memory.cli.command import ExitCode, command
+from composable_memory.cli.command import CheckedCommand, ExitCode, command
 from composable_memory.cli.options import StateDir
 from composable_memory.cli.output import warn
 from composable_memory.config.layers import default_state_dir, load_settings
@@ -47,7 +46,7 @@ NAMES = "session-start", "prompt", "turn", "compaction", "message", "summary", "
 app = typer.Typer()
 
 
-class _Harmless(TyperCommand):
+class _Harmless(CheckedCommand):
     """A command that does not exit with 2 when it is called wrongly: Claude Code takes that for a veto.
 
     It would throw away every prompt of the user, for a folder that has moved since the hook was entered.

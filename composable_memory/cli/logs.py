@@ -23,7 +23,6 @@ from composable_memory.cli.options import (
 )
 from composable_memory.cli.output import can_draw, environment, print_json, print_line, warn
 from composable_memory.cli.render import print_table
-from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document
 from composable_memory.query.waterfall import Step, bar, note_on, place_of, trace_document, waterfall
 from composable_memory.state.folders import OPS_LOG_FOLDER
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from composable_memory.interfaces import LogStore
 
 LAST = "last"
+LEAST_ID_CHARS = 4
 """Stands for the trace of the last query."""
 COLOURS = {"failure": "red", "partial": "yellow"}
 NOTE_CHARS = 30
@@ -201,7 +201,7 @@ def _log_store(target: Target, to: str | None) -> tuple[str, "AbstractAsyncConte
     """Return the id of the workspace, and a function that opens the store for its lines; reads files.
 
     Raises:
-        ConfigError: there is no such store, or there are several and none was named.
+        typer.BadParameter: there is no such store, or there are several and none was named.
     """
     from composable_memory.config.layers import load_settings, validate_backend_options
     from composable_memory.interfaces import LogServices
@@ -223,9 +223,10 @@ def _log_store(target: Target, to: str | None) -> tuple[str, "AbstractAsyncConte
     spec = able.get(chosen)
     if spec is None or spec.open_log_store is None:
         known = ", ".join(able) or "there is none"
-        raise ConfigError("--to", f"give the URL of a collector, or a backend that keeps log lines ({known})")
+        problem = f"give the URL of a collector, or a backend that keeps log lines ({known})"
+        raise typer.BadParameter(problem, param_hint="--to")
     if missing := offered[chosen].missing:
-        raise ConfigError("--to", f"{chosen}: {missing}")
+        raise typer.BadParameter(f"{chosen}: {missing}", param_hint="--to")
     options = validate_backend_options(memory, spec, loaded.origins)
     services = LogServices(backend_id=chosen, workspace_id=workspace_id, environ=environ)
     return workspace_id, spec.open_log_store(options, services)
@@ -257,6 +258,9 @@ async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = N
     Raises:
         OpsLogError: there was no query yet.
     """
+    if len(trace_id) < LEAST_ID_CHARS:
+        problem = f"{trace_id!r} is no trace id; give at least {LEAST_ID_CHARS} of its characters, or {LAST}"
+        raise typer.BadParameter(problem, param_hint="TRACE_ID")
     return await _last_query(target, _reader(target), memory=memory) if trace_id == LAST else trace_id
 
 

@@ -181,7 +181,7 @@ def _adopt(target: Target, wanted: str, *, force: bool) -> tuple[Path, str, str]
     kept = _kept_in(target.state_dir)
     found = next((one for one in kept if wanted in (one.id, one.known and one.known.name)), None)
     if found is None:
-        known = ", ".join(one.id for one in kept if one.id != before.id) or "none other"
+        known = ", ".join(one.id for one in kept if one.id != before.id) or "none but this"
         raise ConfigError("workspace", f"unknown workspace {wanted!r}; known: {known}")
     own = next((one for one in kept if one.id == before.id), None)
     if found.id != before.id and not force:

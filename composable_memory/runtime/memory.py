@@ -595,7 +595,9 @@ class Memory:
             return ConfigError(key, problem)
         if not able:
             return ConfigError("memory", f"{problem}; `cmem backends list` shows which could, once enabled")
-        return ConfigError(f"{keys[able[0].id]}.enabled", f"{problem}; set it to true: {able[0].summary}")
+        return ConfigError(
+            f"{keys[able[0].id]}.enabled", f"{problem}; set it to true, for {able[0].id}: {able[0].summary}"
+        )
 
     def _with_capability(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
         """Return the backends with a capability, including a primary whose fallback is standing in for it."""
