@@ -73,7 +73,7 @@ def _print_report(found: BackupReport, headline: str, *, as_json: bool) -> None:
         return
     print_line(headline, bold=True)
     for part, counts in found.parts.items():
-        contents = ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
+        contents = ", ".join(f"{what} {count}" for what, count in counts.items()) or "nothing"
         print_line(f"  {part}: {contents}")
 
 
@@ -98,7 +98,7 @@ async def export(
     if as_json:
         print_json(document(folder=folder, parts=counts, left_out={**left_out, **unread}))
     else:
-        print_line(f"Exported to {folder}: {', '.join(f'{count} {one}' for one, count in counts.items())}.")
+        print_line(f"Exported to {folder}: {', '.join(f'{one}: {count}' for one, count in counts.items())}.")
     _warn_of_left_out(left_out)
     for path, reason in unread.items():
         warn(f"left out: {path}: {reason}")

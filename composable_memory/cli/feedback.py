@@ -401,8 +401,8 @@ async def import_(
     if as_json:
         print_json(document(found))
     else:
-        added = [f"{count} {table.replace('_', ' ')}" for table, count in found.added.items() if count]
+        added = [f"{table.replace('_', ' ')}: {count}" for table, count in found.added.items() if count]
         known = counted(sum(found.known.values()), "row")
-        print_line(f"Added {'; '.join(added) or 'nothing'}; {known} were there already.")
+        print_line(f"Added {', '.join(added) or 'nothing'}; there already: {known}.")
     for one in found.left_out:
         warn(f"left out: {one}")

@@ -1,10 +1,9 @@
 """The options that several commands share, what a shell completes, and how a time is read."""
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -152,22 +151,14 @@ Limit = Annotated[
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Only since this time: an ISO time, or a span such as 7d."),
-]
-Until = Annotated[
-    str | None,
-    typer.Option("--until", metavar="TIME", help="Only until this time: an ISO time, or a span such as 7d."),
-]
-
-FromThen = Annotated[
-    str | None,
     typer.Option(
         "--since", metavar="TIME", help="Only from this time on: 2026-05-03, 2026-05, last week, or 7d."
     ),
 ]
-UntilThen = Annotated[
+Until = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Only up to the end of this time.")
 ]
+
 Paths = Annotated[
     list[str] | None,
     typer.Option(
@@ -212,8 +203,8 @@ class SearchFlags:
     max_results: MaxResults = None
     weak: Weak = False
     backend: OnlyBackends = None
-    since: FromThen = None
-    until: UntilThen = None
+    since: Since = None
+    until: Until = None
     path: Paths = None
     tag: Tags = None
     source: Source = None
@@ -223,8 +214,6 @@ class SearchFlags:
 
 
 _DAY = Pattern(r"\d{4}-\d{2}-\d{2}")
-_SPAN = re.compile(r"(\d+)\s*([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def check_names(memory: "Memory", names: Sequence[str], hint: str = "--backend") -> None:
@@ -241,30 +230,39 @@ def check_names(memory: "Memory", names: Sequence[str], hint: str = "--backend")
 
 
 def parse_time(text: str | None, option: str) -> datetime | None:
-    """Return the time that `text` names: an ISO time, local unless it has a zone, or a span back from now.
+    """Return the beginning of the time that an option names, or the end for `--until`, as a search reads it.
 
     Raises:
         typer.BadParameter: it names no time.
     """
     if text is None:
         return None
+    from composable_memory.errors import InvalidArgument  # late, as `cmem --help` imports this module
+    from composable_memory.query.filters import parse_since, parse_until
+    from composable_memory.time.local_time import LOCAL_TIME
+
+    parse = parse_until if option == "--until" else parse_since
     try:
-        if span := _SPAN.fullmatch(text.strip().lower()):
-            return datetime.now(UTC) - timedelta(seconds=int(span[1]) * _SECONDS[span[2]])
-        return datetime.fromisoformat(text.strip()).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        problem = f"{text!r} is not a time; write 2026-05-03, 2026-05-03T14:00 or a span such as 2h"
-        raise typer.BadParameter(problem, param_hint=option) from error
+        return parse(text, datetime.now(UTC).astimezone(LOCAL_TIME), option).astimezone(UTC)
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def parse_moment(text: str | None, option: str, *, day_ends: bool = False) -> datetime | None:
-    """Return the moment that an option names; a date alone is its beginning, or its end with `day_ends`.
+    """Return the moment that an option names: local unless it has a zone, a date alone in UTC.
+
+    A date is its beginning, or its last moment with `day_ends`.
 
     Raises:
         typer.BadParameter: it names none.
     """
+    if text is None:
+        return None
+    given = text.strip()
     try:
-        return moment_of(text, day_ends=day_ends) if text is not None else None
+        if not _DAY.fullmatch(given):
+            return datetime.fromisoformat(given).astimezone(UTC)
+        return datetime.combine(date.fromisoformat(given), time.max if day_ends else time.min, UTC)
     except (ValueError, OverflowError) as error:
         problem = f"{text!r} is not a time; write 2026-05-03 or 2026-05-03T14:00"
         raise typer.BadParameter(problem, param_hint=option) from error
@@ -285,17 +283,3 @@ def moment_of_now(now: str | None) -> datetime | None:
         raise typer.BadParameter(
             f"{now!r} is not a time; write 2026-05-03T14:00", param_hint="--now"
         ) from error
-
-
-def moment_of(text: str, *, day_ends: bool = False) -> datetime:
-    """Return the moment that an ISO date or time names; local unless it has a zone, a date alone is in UTC.
-
-    A date is its beginning, or its last moment with `day_ends`.
-
-    Raises:
-        ValueError: it names none.
-    """
-    given = text.strip()
-    if not _DAY.fullmatch(given):
-        return datetime.fromisoformat(given).astimezone(UTC)
-    return datetime.combine(date.fromisoformat(given), time.max if day_ends else time.min, UTC)

@@ -7,7 +7,7 @@ import typer
 from pydantic import JsonValue
 
 from composable_memory.cli.command import ExitCode, Target, command
-from composable_memory.cli.options import AsJson, FromThen, MaxResults, Now, Strict, UntilThen, moment_of_now
+from composable_memory.cli.options import AsJson, MaxResults, Now, Since, Strict, Until, moment_of_now
 from composable_memory.cli.output import (
     columns,
     one_line,
@@ -42,8 +42,8 @@ async def recall(
         ),
     ] = None,
     *,
-    since: FromThen = None,
-    until: UntilThen = None,
+    since: Since = None,
+    until: Until = None,
     type_: Annotated[
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help=f"Only {', '.join(RECALL_KINDS)}; repeatable."),

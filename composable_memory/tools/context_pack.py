@@ -46,8 +46,8 @@ class MemoryContextPackRequest(MemorySearchRequest):
 class MemoryContextPackReply(Document):
     """The pack with its sources in the order of its pieces, or with `unavailable`, why there is none.
 
-    `tokens` estimates how many tokens a language model reads for it. `is_too_small` says that none of what was
-    found fits in the budget.
+    `tokens` estimates how many tokens a language model reads for it. `is_too_small` says that nothing of
+    what was found fits in the budget.
     """
 
     pack: str

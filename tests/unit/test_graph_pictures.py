@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory.cli.options import moment_of
+from composable_memory.cli.options import parse_moment
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
 from composable_memory.time.windows import FAR_FUTURE
 from composable_memory.types import Origin
@@ -253,7 +253,7 @@ def test_an_empty_graph_has_a_page_as_well() -> None:
 
 
 def test_a_day_is_its_beginning_or_its_end() -> None:
-    assert moment_of("2026-03-01") == MARCH
-    assert moment_of("2026-03-01", day_ends=True).isoformat() == "2026-03-01T23:59:59.999999+00:00"
-    assert moment_of("2026-03-01T02:00+02:00") == MARCH
-    assert moment_of("9999-12-31", day_ends=True) == FAR_FUTURE
+    assert parse_moment("2026-03-01", "--as-of") == MARCH
+    assert str(parse_moment("2026-03-01", "--as-of", day_ends=True)) == "2026-03-01 23:59:59.999999+00:00"
+    assert parse_moment("2026-03-01T02:00+02:00", "--as-of") == MARCH
+    assert parse_moment("9999-12-31", "--as-of", day_ends=True) == FAR_FUTURE
