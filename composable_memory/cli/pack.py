@@ -11,11 +11,9 @@ from composable_memory.cli.output import (
     print_json,
     print_line,
     print_text,
-    warn,
     warn_degraded,
-    warn_if_empty,
 )
-from composable_memory.cli.search import NEAREST, SEE_WEAK, fields_of
+from composable_memory.cli.search import SEE_WEAK, fields_of, warn_of_nothing
 from composable_memory.tools.context_pack import MemoryContextPackRequest, memory_context_pack
 
 app = typer.Typer()
@@ -64,12 +62,8 @@ async def pack(
         told = f"{reply.warning}; {SEE_WEAK}" if reply.weak else "no matches."
         print_line((f"{reply.warning}." if reply.is_too_small else told).capitalize())
     warn_degraded(reply.degraded or ())
-    if reply.weak and (as_json or reply.pack):
-        warn(f"{reply.warning}; {SEE_WEAK if not reply.pack else NEAREST}")
-    elif not reply.weak and not reply.pack:
-        if reply.warning and not reply.is_too_small and status.files != 0:
-            warn(f"hint: {reply.warning}")
-        warn_if_empty(status)
+    weak, hint = reply.warning if reply.weak else None, None if reply.is_too_small else reply.warning
+    warn_of_nothing(bool(reply.pack), weak, hint, status, as_json=as_json)
     if reply.unavailable:
         error(reply.error or "the memory cannot be searched")
         return ExitCode.FAILED

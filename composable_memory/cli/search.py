@@ -51,6 +51,7 @@ from composable_memory.types import (
     Attribution,
     BackendAnswer,
     DropReason,
+    MemoryProviderStatus,
     MemorySearchResult,
     QueryIntent,
     QueryResponse,
@@ -126,12 +127,7 @@ async def search(
         print_response(response, explain=explain, lines=lines, text=text, folder=memory.workspace_dir)
     warn_degraded(response.degraded)
     tell_scope(status)
-    if response.weak and (as_json or response.results):
-        warn(_told_of_weak(response))
-    elif not response.weak and not response.results:
-        if unknown:
-            warn(f"hint: {unknown}")
-        warn_if_empty(status)
+    warn_of_nothing(bool(response.results), why_weak(response), unknown, status, as_json=as_json)
     if failure is not None:
         error(failure)
         return ExitCode.FAILED
@@ -256,8 +252,16 @@ def _dropped(
     yield from ruled_out[len(weak) :]
 
 
-def _told_of_weak(response: QueryResponse) -> str:
-    return f"{why_weak(response)}; {SEE_WEAK if not response.results else NEAREST}"
+def warn_of_nothing(
+    has_some: bool, weak: str | None, hint: str | None, status: MemoryProviderStatus, *, as_json: bool
+) -> None:
+    """Print to stderr why an answer is weak, as far as stdout does not say so, or what to do about none."""
+    if weak and (as_json or has_some):
+        warn(f"{weak}; {NEAREST if has_some else SEE_WEAK}")
+    elif not (weak or has_some):
+        if hint and status.files != 0:
+            warn(f"hint: {hint}")
+        warn_if_empty(status)
 
 
 # --- as text ------------------------------------------------------------------------------------------------
@@ -276,7 +280,8 @@ def print_response(
     If the terminal supports links, a click opens the note, if the folder of the notes is known.
     """
     if not response.results:
-        print_line(_told_of_weak(response).capitalize() if response.weak else "No matches.")
+        weak = why_weak(response)
+        print_line(f"{weak}; {SEE_WEAK}".capitalize() if weak else "No matches.")
         if any(one.code != "scope-denied" for one in response.degraded):
             warn(WHERE_TO_LOOK)
     attributions: Sequence[Attribution | None] = response.attributions if explain else ()

@@ -9,14 +9,14 @@ from composable_memory_adapters.external.answer_reader import (
     read_answer,
     results_of,
 )
-from composable_memory_adapters.text.query_terms import analyse
+from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 
 QUERY = analyse("when was the harbour pump replaced?")
 
 
-def read(*rows: JsonValue) -> tuple[MemorySearchResult, ...]:
+def read(*rows: JsonValue, query: KeywordQuery = QUERY) -> tuple[MemorySearchResult, ...]:
     found = read_answer(list(rows), backend_id="away", results_at=None, names=FieldNames())
-    return results_of(compared(found.hits, QUERY), QUERY)
+    return results_of(compared(found.hits, query), query)
 
 
 def test_a_text_with_the_words_of_the_question_goes_before_a_higher_score_without() -> None:
@@ -50,3 +50,12 @@ def test_a_word_that_all_found_texts_have_counts_all_the_same() -> None:
     first, *others = read(*common, {"id": "both", "text": "The pump of the harbour."})
     assert first.path == "away://both"
     assert first.score > others[0].score >= min(one.score for one in others) > 0.3
+
+
+def test_a_name_that_no_text_has_lowers_scores_more_than_another_word() -> None:
+    texts: list[JsonValue] = [{"text": "The harbour pump was replaced in May."}, {"text": "Soup."}]
+    named, unnamed = (
+        read(*texts, query=analyse(question))[0].score
+        for question in ("Did Roberta see the pump?", "did roberta see the pump?")
+    )
+    assert named < unnamed

@@ -116,6 +116,9 @@ def rarity(passages: int, frequency: int) -> float:
 PHRASE_SHARE = 0.25
 """Weight of a phrase in addition to its words, which are counted already."""
 
+MISSING_NAME = 2.0
+"""How many other missing words a missing name weighs: what is found without it seldom answers."""
+
 MIN_PREFIX = 3
 """A word that occurs nowhere is taken for a prefix if it has at least so many letters."""
 
@@ -167,7 +170,7 @@ def score(
         return [Scored(words=0.0, exact=False)] * len(texts)
     places = [[lookup.places(passage) for lookup in lookups] for passage in passages]
     lengths = [passage.count(" ") - 1 for passage in passages]
-    relevance = _relevance(lengths, places, terms=len(query.terms), count=times * len(passages))
+    relevance = _relevance(query, lengths, places, count=times * len(passages))
     needed = range(len(query.terms), len(lookups)) if query.phrases else range(len(lookups))
     scale, nothing = relevance.scale, Scored(words=0.0, exact=False)
     return [
@@ -226,15 +229,21 @@ def _positions(passage: str, wanted: str) -> list[int]:
     return found
 
 
+def missing_words(query: KeywordQuery, frequencies: Sequence[int]) -> float:
+    """Return how many terms of a question no passage has, by the frequencies of its lookups."""
+    found = zip(query.terms, frequencies, strict=False)  # those of phrases come after
+    return sum(MISSING_NAME if term in query.names else 1.0 for term, count in found if not count)
+
+
 def _relevance(
-    lengths: Sequence[int], places: Sequence[Sequence[Sequence[int]]], *, terms: int, count: int
+    query: KeywordQuery, lengths: Sequence[int], places: Sequence[Sequence[Sequence[int]]], *, count: int
 ) -> Relevance:
     frequencies = [sum(map(bool, column)) for column in zip(*places, strict=True)]
     return Relevance(
         rarities=[
-            rarity(count, frequency) * (1 if at < terms else PHRASE_SHARE) if frequency else 0.0
+            rarity(count, frequency) * (1 if at < len(query.terms) else PHRASE_SHARE) if frequency else 0.0
             for at, frequency in enumerate(frequencies)
         ],
-        missing=frequencies[:terms].count(0) * rarity(count, 0),
+        missing=missing_words(query, frequencies) * rarity(count, 0),
         average_length=max(1.0, sum(lengths) / len(lengths)),
     )

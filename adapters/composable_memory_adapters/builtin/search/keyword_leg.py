@@ -18,7 +18,7 @@ from composable_memory_adapters.builtin.search.hybrid import CANDIDATES, Keyword
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.sqlite_transactions import data_version
 from composable_memory_adapters.text.query_terms import KeywordQuery
-from composable_memory_adapters.text.relevance import Relevance, rarity
+from composable_memory_adapters.text.relevance import Relevance, missing_words, rarity
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -56,9 +56,6 @@ ALL_WITHIN = 20
 """Those of one source are looked for among so many times the limit, or among all if these are few: to look
 up the source of each passage that matches takes six times as long as to score it. If that is too few, the
 source is rare, and its passages are listed."""
-
-MISSING_NAME = 2.0
-"""How many other words a name weighs that no passage has: without it, what is found seldom answers."""
 
 COMPOUND_SHARE = 0.3
 """What a word that ends in one of the question counts: a Speisekarte is a Karte, but seldom the one meant."""
@@ -289,14 +286,9 @@ class LookupPlan:
         first_compound = first_phrase + len(query.phrases)
         shares = [1.0] * first_phrase + [PHRASE_SHARE] * len(query.phrases)
         shares += [COMPOUND_SHARE] * (len(lookups) - first_compound)
-        missing = [
-            MISSING_NAME if term in query.names else 1.0
-            for term, count in zip(query.terms, frequencies[:first_phrase], strict=True)
-            if not count
-        ]
         relevance = Relevance(
             rarities=[rarity(passages, frequencies[at]) * shares[at] for at in asked],
-            missing=sum(missing) * rarity(passages, 0),
+            missing=missing_words(query, frequencies) * rarity(passages, 0),
             average_length=max(1.0, tokens / passages),
         )
         exact = range(first_phrase if query.phrases else 0, first_compound)
