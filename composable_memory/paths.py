@@ -91,8 +91,8 @@ NO_LINKS_AT_ALL = getattr(os, "O_NOFOLLOW_ANY", 0)
 
 
 def expanded(path: str) -> str:
-    """Return a path with `~` expanded; one below the home of nobody stays, where that of a `Path` raises."""
-    return os.path.expanduser(path)  # noqa: PTH111 - see above
+    """Return a path with `~` expanded, or as it is if there is no such home folder."""
+    return os.path.expanduser(path)  # noqa: PTH111 - that of a `Path` raises then
 
 
 def homeless(path: str) -> str | None:

@@ -71,10 +71,10 @@ Command = Callable[..., Coroutine[Any, Any, ExitCode | None]]
 
 
 class CheckedCommand(TyperCommand):
-    """A command that says what to do with words too many."""
+    """A command that explains what to do about surplus words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; those that are too many end the command."""
+        """Parse the arguments; surplus ones end the command."""
         ctx.allow_extra_args = True
         if (rest := super().parse_args(ctx, args)) and not ctx.resilient_parsing:
             words = " ".join(rest)

@@ -45,7 +45,8 @@ class MemoryGetRequest(Document):
 class MemoryGetReply(Document):
     """The text of a file, or with `status` "error", why it cannot be read.
 
-    `warning` says why there is no text; `is_past_end` says that the file ends before what was asked for.
+    `warning` says why there is no text; `is_past_end` is set if the file ends before the
+    requested lines.
     """
 
     text: str
@@ -128,7 +129,7 @@ async def _read(memory: "Memory", request: MemoryGetRequest) -> MemoryFileSlice:
 
 
 async def _why_empty(memory: "Memory", request: MemoryGetRequest, path: str) -> tuple[str, bool]:
-    """Return why there is no text in the lines that were asked for, and whether the file ends before them."""
+    """Return why there is no text in the requested lines, and whether the file ends before them."""
     whole = (await memory.manager.read_file(path)).text
     if not whole.strip():
         return "there is nothing in this file", False

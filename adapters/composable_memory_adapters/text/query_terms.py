@@ -22,7 +22,7 @@ MAX_CHARACTERS = 8_000
 MAX_TERMS = 64
 MAX_PHRASES = 16
 LONGEST_OPENING = 200
-"""In so many characters a question comes to its topic."""
+"""Only so many characters are searched for the topic of a question."""
 
 _WORD = re.compile(r"[^\W_]+|\S")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
@@ -139,18 +139,18 @@ def analyse(query: str) -> KeywordQuery:
 
 
 def topic_of(query: str) -> str:
-    """Return a question without a beginning that only asks for notes: "my notes about Lotte" is "Lotte".
+    """Return a question without an opening that only asks for notes: "my notes about Lotte" becomes "Lotte".
 
-    A beginning with anything of its own ("my notes from school about Lotte") stays.
+    An opening that says more ("my notes from school about Lotte") stays.
     """
-    names_notes = False
+    has_asked = False
     for word in _WORD.finditer(query, 0, LONGEST_OPENING):
         bare = folded(word[0])
-        if names_notes and bare in stop_words.LEADS_TO_TOPIC:
+        if has_asked and bare in stop_words.LEADS_TO_TOPIC:
             rest = query[word.end() :]
             return rest.strip() if words_of(rest) else query
-        names_notes = names_notes or bare in stop_words.NAMES_NOTES
-        if bare not in stop_words.NAMES_NOTES and bare not in stop_words.ANY_LATIN_OR_CYRILLIC:
+        has_asked = has_asked or bare in stop_words.ASKS_FOR_NOTES
+        if bare not in stop_words.ASKS_FOR_NOTES and bare not in stop_words.ANY_LATIN_OR_CYRILLIC:
             break
     return query
 

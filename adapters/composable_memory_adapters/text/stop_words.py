@@ -137,12 +137,12 @@ BY_LANGUAGE = {
 
 Words are in lower case and without accents."""
 
-NAMES_NOTES = frozenset(
+ASKS_FOR_NOTES = frozenset(
     """
     note notes entry entries memory memories information info detail details everything anything search
     look looking learn mention mentioned say says said write wrote written
-    notiz notizen eintrag eintrage information informationen infos alles steht stand suche suchen weiß
-    weiss weißt weisst wissen gesagt geschrieben notiert
+    notiz notizen eintrag eintrage information informationen infos alles steht stand suche suchen
+    weiss weisst wissen gesagt geschrieben notiert
     apunte apuntes nota notas entrada entradas informacion sabe sabes sabemos dice dicen escribi escrito
     buscar busco sei anotacao anotacoes informacao informacoes diz escrevi procura
     informations sais sait savons dit ecrit cherche
@@ -156,9 +156,9 @@ LEADS_TO_TOPIC = frozenset(
     uber zu zum zur sobre acerca sur concernant over о об про
     """.split()
 )
-"""What an assistant is asked for ("find my notes", "what do I know"), and what follows before the topic.
+"""Words that ask for notes ("find my notes", "what do I know"), and words between those and the topic.
 
-Between them and the beginning of a question stand only words that say nothing (`query_terms.topic_of`)."""
+They stand at the beginning of a question, with nothing else but stop words (`query_terms.topic_of`)."""
 
 ALWAYS = ARABIC | KOREAN
 """Words of languages with a script of their own; Arabic ones as `forms.plain` writes them."""
