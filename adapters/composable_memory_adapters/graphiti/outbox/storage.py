@@ -193,8 +193,8 @@ class OutboxFile:
         except (IndexProblem, OSError) as cause:
             raise self._unusable(damage, "be opened") from cause
         return (
-            f"the outbox of the graph was damaged; {counted(saved, 'episode')} could be saved, and the damaged "
-            f"file was set aside as {aside}; {INGEST_AGAIN}"
+            f"the outbox of the graph was damaged; {counted(saved, 'episode')} could be saved, and the "
+            f"damaged file was set aside as {aside}; {INGEST_AGAIN}"
         )
 
     def _unusable(self, cause: IndexProblem, doing: str) -> BackendUnavailable:
