@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -467,6 +468,19 @@ def test_bad_usage_ends_with_two(cmem: Cmem, wrong: Sequence[str]) -> None:
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr
+
+
+def test_surplus_words_are_shown_in_quotes_and_a_short_trace_id_is_refused(cmem: Cmem) -> None:
+    for args, told in (
+        (("search", "spare", "key"), '"spare key"'),
+        (("recall", "Ellen", "Smith"), '"Ellen Smith"'),
+        (("status", "memory"), "no such argument: memory"),
+        (("explain", "abc"), "'abc'"),
+        (("logs", "ship"), "--to"),
+    ):
+        result = cmem(*args)
+        assert (result.exit_code, result.stdout) == (2, ""), args
+        assert told in result.stderr, args
 
 
 def test_a_tag_that_no_note_has_is_named_with_the_nearest(cmem: Cmem) -> None:
@@ -995,7 +1009,7 @@ def test_the_backend_that_stands_in_is_listed_as_such(cmem: Cmem, plugins: None)
     listed = {one["id"]: one for one in cmem.json("backends", "list")["backends"]}  # type: ignore[attr-defined]
     assert (listed["builtin"]["enabled"], listed["builtin"]["standsInFor"]) == (False, "raising")
     assert listed["raising"]["status"]["custom"]["fallback"]["to"] == "builtin"
-    assert "builtin  stands in for raising" in cmem("backends", "list").stdout
+    assert "builtin  fallback for raising" in cmem("backends", "list").stdout
 
 
 def test_a_memory_that_cannot_be_opened_does_not_stop_the_list(cmem: Cmem, plugins: None) -> None:
@@ -1255,6 +1269,12 @@ def test_events_come_in_pages(indexed: Cmem) -> None:
 
 def test_events_before_a_time_are_not_those_of_today(indexed: Cmem) -> None:
     assert indexed.json("logs", "query", "--until", "2020-01-01T00:00:00Z")["events"] == []
+    assert indexed.json("logs", "query", "--since", "yesterday", "--until", "2999-12-31")["events"]
+
+
+def test_a_day_that_events_are_wanted_until_belongs_to_them(indexed: Cmem) -> None:
+    today = datetime.now(UTC).astimezone().date()
+    assert indexed.json("logs", "query", "--until", str(today))["events"]
 
 
 @pytest.mark.parametrize(
