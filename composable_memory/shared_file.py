@@ -74,16 +74,25 @@ class SeenFile:
         return os.pread(self._descriptor, size + 1, 0)
 
 
+def holds(target: Path, data: bytes) -> bool:
+    """Return whether this is what a file contains; False where there is none."""
+    try:
+        with closing(SeenFile(target)) as seen:
+            return seen.data == data
+    except FileNotFoundError:  # or it is a link by now
+        return False
+
+
 def replace_unchanged(target: Path, before: bytes, after: bytes) -> bool:
     """Replace the content of a file if it is still `before`; otherwise leave it alone and return False.
 
     Raises:
         OSError: it cannot be written; then it is unchanged.
     """
-    if not _holds(target, before):
+    if not holds(target, before):
         return False
     with written_beside(target, after, is_synced=True) as scratch:
-        if not _holds(target, before):  # writing took a while
+        if not holds(target, before):  # writing took a while
             return False
         there, put = before, after
         while (found := _exchanged(scratch, target, there)) != there:  # saved in between: put that back
@@ -98,7 +107,7 @@ def remove_unchanged(target: Path, before: bytes) -> bool:
     Raises:
         OSError: it cannot be removed.
     """
-    if not _holds(target, before):
+    if not holds(target, before):
         return False
     aside = name_beside(target)
     target.rename(aside)
@@ -150,13 +159,6 @@ def exchange(scratch: Path, target: Path) -> SeenFile:
 def name_beside(target: Path) -> Path:
     """Return an unused hidden name in the same folder, like those of `private_files.replacing`."""
     return target.with_name(f".{target.name}.{os.urandom(6).hex()}.new")
-
-
-def _holds(target: Path, data: bytes) -> bool:
-    try:
-        return target.read_bytes() == data
-    except FileNotFoundError:
-        return False
 
 
 def _exchanged(scratch: Path, target: Path, expected: bytes) -> bytes:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from composable_memory.errors import BackendUnavailable, MemoryPathError, NoteNotWritten
 from composable_memory.paths import UTF_16_MARKS, in_western, opened_file, resolve_memory_file
-from composable_memory.shared_file import SeenFile, exchange, remove_unchanged, written_beside
+from composable_memory.shared_file import SeenFile, exchange, holds, remove_unchanged, written_beside
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory.supervision.tasks import to_the_end
 from composable_memory_ops_logs.private_files import sync_folder
@@ -81,7 +81,7 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
         Raises:
             NoteNotWritten: it cannot be written, or others keep writing it, or hold the lock.
         """
-        return await self._locked(lambda target: self._change(target, change))
+        return await self._locked(lambda target: self._change_or_leave(target, change))
 
     async def remove(self, text: str) -> None:
         """Remove the note if it still has exactly this text.
@@ -122,6 +122,14 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
             sync_folder(target.parent.parent)
         return target
 
+    def _change_or_leave(self, target: Path, change: Change) -> str:
+        is_new = not target.exists()
+        try:
+            return self._change(target, change)
+        finally:
+            if is_new:  # a full disk leaves no empty note behind
+                remove_unchanged(target, b"")
+
     def _change(self, target: Path, change: Change) -> str:
         for left in target.parent.glob(LEFT_BEHIND):
             left.unlink(missing_ok=True)
@@ -137,7 +145,7 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
             # While we wait for the disk, a program that writes all the time gets ahead of us again.
             is_synced = attempt < PATIENT_ATTEMPTS
             with written_beside(target, _with_text(data, wanted), is_synced=is_synced) as scratch:
-                if target.read_bytes() == data:
+                if holds(target, data):
                     replaced = exchange(scratch, target)
                     replaced.data = data
                     self._replaced.append(replaced)

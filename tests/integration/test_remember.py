@@ -23,6 +23,7 @@ from composable_memory.supervision.file_lock import hold_lock
 from composable_memory.testing.in_memory import InMemoryBackend, InMemorySettings
 from composable_memory.types import SyncReport
 from composable_memory_ops_logs import OpsLogReader
+from tests.full_disk import no_file_longer_than
 from tests.rounds import rounds
 from tests.variants import variants
 
@@ -415,6 +416,14 @@ async def test_a_lock_that_others_hold_ends_the_wait(folder: Path) -> None:
         await note.change(lambda text: text or "more\n")
 
     assert (folder / NOTE).read_text() == "more\n"
+
+
+async def test_a_full_disk_leaves_no_empty_note(folder: Path) -> None:
+    async with NoteFile(folder, NOTE) as note:
+        with no_file_longer_than(20), pytest.raises(NoteNotWritten):
+            await note.change(lambda text: f"{text}{'more ' * 9}\n")
+
+    assert files_in(folder) == []
 
 
 async def test_remembering_is_logged_without_what_it_says(folder: Path, state_dir: Path) -> None:

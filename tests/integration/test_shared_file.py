@@ -100,3 +100,15 @@ def test_settings_that_an_agent_saves_while_they_are_changed_stay(
     file.write_text(BEFORE)
     change()
     assert (file.read_text() if file.exists() else None) == after
+
+
+def test_a_link_that_takes_the_place_of_settings_stays(file: Path, tmp_path: Path) -> None:
+    edit = Edit(path=file, before=BEFORE, after="{}\n")
+    (tmp_path / "real").write_text(BEFORE)
+    file.symlink_to(tmp_path / "real")
+
+    with pytest.raises(ConfigError):
+        write(edit, tmp_path / "state", is_private=True)
+
+    assert file.is_symlink()
+    assert (tmp_path / "real").read_text() == BEFORE
