@@ -596,6 +596,14 @@ class MemoryProviderStatus:
         return self.extra_paths
 
     @property
+    def document_suffixes(self) -> frozenset[str]:
+        """Return the endings of documents that are indexed beside the notes: `documents.suffixes`."""
+        match self.custom.get("documents"):
+            case {"suffixes": [*suffixes]}:
+                return frozenset(map(str, suffixes))
+        return frozenset()
+
+    @property
     def watch(self) -> Mapping[str, JsonValue] | None:
         """Return how its sources are watched, by `state`, `roots`, `reason`, `intervalMinutes`: `watch`."""
         watch = self.custom.get("watch")

@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from composable_memory.paths import (
     BANK_FOLDER,
     MAIN_FILES,
     MEMORY_FOLDERS,
+    NOTE_SUFFIXES,
     TOOL_FOLDERS,
     decoded,
     extra_root,
@@ -139,7 +140,10 @@ class FoundNote(NamedTuple):
 
 
 def note_files(
-    root: Path, extra_paths: Iterable[str], unread: MutableMapping[str, str] | None = None
+    root: Path,
+    extra_paths: Iterable[str],
+    unread: MutableMapping[str, str] | None = None,
+    suffixes: Set[str] = NOTE_SUFFIXES,
 ) -> Iterator[FoundNote]:
     """Yield the notes of the workspace at a real path, each once, as `RetainedNotes.read` defines them.
 
@@ -155,7 +159,7 @@ def note_files(
     ignored = GitIgnore(str(root)) if root in extras else None
     seen: set[tuple[int, int] | str] = set()
     for top in dict.fromkeys(named):
-        for path, found in _below(top, ignored if top == root else None, note_error):
+        for path, found in _below(top, ignored if top == root else None, note_error, suffixes):
             identity = (found.st_dev, found.st_ino) if found.st_ino else path
             if identity not in seen:
                 seen.add(identity)
@@ -164,14 +168,14 @@ def note_files(
 
 
 def _below(
-    top: Path, ignored: GitIgnore | None, on_error: Callable[[OSError], None]
+    top: Path, ignored: GitIgnore | None, on_error: Callable[[OSError], None], suffixes: Set[str]
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the notes at or below a path; for a workspace, all notes that are not ignored."""
     try:
         found = top.lstat()
     except OSError:
         return
-    if stat.S_ISREG(found.st_mode) and is_note(top.name):
+    if stat.S_ISREG(found.st_mode) and is_note(top.name, suffixes):
         yield str(top), found
     if not stat.S_ISDIR(found.st_mode):
         return
@@ -179,7 +183,7 @@ def _below(
         below[:] = sorted(
             name for name in below if not _is_skipped(f"{folder}/{name}", ignored, is_folder=True)
         )
-        for name in sorted(filter(is_note, names)):
+        for name in sorted(name for name in names if is_note(name, suffixes)):
             path = f"{folder}/{name}"
             try:
                 found = os.lstat(path)

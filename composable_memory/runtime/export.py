@@ -14,7 +14,15 @@ from pydantic import JsonValue
 from composable_memory.errors import ConfigError
 from composable_memory.facts import Fact
 from composable_memory.json_documents import document
-from composable_memory.paths import NO_TEXT, Reading, decoded, opened_file, problem_with_file
+from composable_memory.paths import (
+    NO_TEXT,
+    NOTE_SUFFIXES,
+    Reading,
+    decoded,
+    is_note,
+    opened_file,
+    problem_with_file,
+)
 from composable_memory.recall.retained_notes import note_data, note_files
 from composable_memory.runtime.backup import free_folder, scratch_beside
 from composable_memory.runtime.memory import Memory
@@ -73,7 +81,11 @@ def _write(memory: Memory, folder: Path, facts: Sequence[Fact], learnt: Mapping[
 def _write_notes(memory: Memory, paths: Sequence[str], folder: Path) -> tuple[int, Mapping[str, str]]:
     """Copy notes as UTF-8; return how many, and those that could not be read with the reasons."""
     copied, left_out = 0, dict[str, str]()
-    for key, path, _ in note_files(Path(os.path.realpath(memory.workspace_dir)), paths, left_out):
+    root, suffixes = Path(os.path.realpath(memory.workspace_dir)), memory.status().document_suffixes
+    for key, path, _ in note_files(root, paths, left_out, NOTE_SUFFIXES | suffixes):
+        if not is_note(path):
+            left_out[key] = "only notes are exported, no documents"
+            continue
         try:
             text, reading = decoded(note_data(path))
         except OSError as error:

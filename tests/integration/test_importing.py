@@ -710,13 +710,21 @@ async def test_what_cannot_be_exported_is_named_and_no_note_is_written_over(
     (inside / "chinese.md").write_bytes("船坞的门六点开。".encode("gb18030"))
     with (inside / "huge.md").open("wb") as huge:
         huge.truncate(MAX_FILE_BYTES + 1)
-    config = {"memory": {"embedding": {"provider": "none"}, "builtin": {"extraPaths": ["../memory"]}}}
+    (inside / "page.html").write_text("<p>The dock of a page.</p>", encoding="utf-8")
+    (inside / "book.epub").write_text("not indexed, so nobody misses it", encoding="utf-8")
+    config = {
+        "memory": {
+            "embedding": {"provider": "none"},
+            "builtin": {"extraPaths": ["../memory"], "documents": ["html"]},
+        }
+    }
     async with open_memory(tmp_path / "notes", state_dir, config, long_lived=False) as memory:
         done = await export_memory(memory, tmp_path / "out")
 
     assert {path: reason.split()[:3] for path, reason in done.left_out.items()} == {
         "memory/chinese.md": ["it", "is", "not"],
         "memory/huge.md": ["it", "is", "larger"],
+        "memory/page.html": ["only", "notes", "are"],
     }
     copies = {one.name: one.read_text("utf-8") for one in (tmp_path / "out" / "notes" / "memory").iterdir()}
     assert copies == {

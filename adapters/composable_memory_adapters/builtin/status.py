@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from composable_memory.interfaces import BackendServices, KeptStore, SupportsJobs
+from composable_memory.paths import NOTE_SUFFIXES
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import (
     BatchStatus,
@@ -18,7 +19,7 @@ from composable_memory.types import (
     SourceCount,
     VectorStatus,
 )
-from composable_memory_adapters.builtin.notes.documents import hint_of
+from composable_memory_adapters.builtin.notes.documents import hint_of, note_suffixes
 from composable_memory_adapters.builtin.notes.note_scope import NoteScope
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot
@@ -142,8 +143,9 @@ def _scope(now: MemoryState) -> dict[str, JsonValue]:
 
 def _documents(settings: BuiltinSettings, passed_over: Iterable[str]) -> dict[str, JsonValue]:
     hint = hint_of(settings.documents, passed_over)
-    kinds: dict[str, JsonValue] = {"kinds": list(settings.documents)} if settings.documents else {}
-    return kinds | ({"hint": hint} if hint else {})
+    suffixes = sorted(note_suffixes(settings.documents) - NOTE_SUFFIXES)
+    read: dict[str, JsonValue] = {"kinds": list(settings.documents), "suffixes": [*suffixes]}
+    return (read if settings.documents else {}) | ({"hint": hint} if hint else {})
 
 
 def _cache_use(snapshot: IndexSnapshot) -> dict[str, JsonValue]:
