@@ -34,7 +34,10 @@ START = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 PATIENCE_S = 120.0
 CANARY = "quokkafern"
 TEA = f"I prefer {CANARY} tea in the morning."
-SETTINGS = {"embedding": {"provider": "none"}, "hooks": {"auto_capture": True}}
+SETTINGS = {
+    "embedding": {"provider": "none"},
+    "hooks": {"auto_capture": True, "deadline_ms": 60_000},  # on a busy machine 5 s are not enough
+}
 
 KILLER = """
 import os, signal, sys, threading
