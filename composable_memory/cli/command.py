@@ -1,4 +1,4 @@
-"""How a command is declared and run: one async function, whose options are its parameters."""
+"""How commands are declared and run: an async function, whose parameters are its options."""
 
 import inspect
 from collections.abc import Callable, Coroutine
@@ -30,7 +30,7 @@ class Target:
     state_dir: StateDir = None
 
     def open(self, *, anew: bool = False) -> "AbstractAsyncContextManager[Memory]":
-        """Open the memory for a single command; `anew` even if the server has one that would do."""
+        """Open the memory for a single command; with `anew`, do not use an open one of the server."""
         from composable_memory.runtime.opening import open_memory
 
         if (client := CLIENT.get()) is None:
@@ -46,13 +46,13 @@ class Target:
         return request.open() if anew else client.kept.borrow(request)
 
     def state_folder(self) -> Path:
-        """Return where its indexes and logs are."""
+        """Return the folder of its indexes and logs."""
         from composable_memory.config.layers import default_state_dir
 
         return self.path(self.state_dir or default_state_dir(environment()))
 
     def path(self, given: Path) -> Path:
-        """Return a path as whoever gave it means it."""
+        """Resolve a path as the caller means it."""
         client = CLIENT.get()
         return given.expanduser() if client is None else client.path(given)
 
@@ -67,7 +67,7 @@ class ExitCode(IntEnum):
 
 
 Command = Callable[..., Coroutine[Any, Any, ExitCode | None]]
-"""Does the work of a command; None means that it ended fine."""
+"""Does the work of a command; None means success."""
 
 
 class CheckedCommand(TyperCommand):
@@ -95,7 +95,7 @@ def command(
     """Add an async function to `app` as a command; its docstring is the help text.
 
     A parameter whose type is a dataclass becomes an option for each of its fields: `target: Target` becomes
-    `--workspace` and `--state-dir`. With `as_json`, errors are printed as JSON as well.
+    `--workspace` and `--state-dir`. With `as_json`, errors are printed as JSON too.
     """
 
     def register(function: Command) -> Command:
@@ -106,7 +106,7 @@ def command(
 
 
 def _with_options(function: Command) -> Callable[..., None]:
-    """Return a function for Typer, which knows neither coroutines nor groups of options."""
+    """Return a function for Typer, which supports neither coroutines nor groups of options."""
     given = inspect.signature(function).parameters
     groups: dict[str, Any] = {
         name: one.annotation for name, one in given.items() if is_dataclass(one.annotation)
@@ -150,9 +150,9 @@ def _order(name: str) -> int:
 
 
 def run(work: Coroutine[Any, Any, ExitCode | None], *, as_json: bool = False) -> None:
-    """Run a command to its end; an expected error becomes one line, and with `as_json` a document.
+    """Run a command to its end; an expected error becomes one line, or with `as_json` a document.
 
-    For a client of the server it is only handed over, and the loop of the server runs it.
+    For a client of the server it only hands the coroutine over, and the server's loop runs it.
 
     Raises:
         typer.Exit: always otherwise, with the exit code.

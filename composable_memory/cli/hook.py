@@ -1,4 +1,4 @@
-"""`cmem hook`: what the hooks of agents call; whatever goes wrong, the agent goes on."""
+"""`cmem hook`: what the hooks of agents call; whatever goes wrong, the agent can continue."""
 
 import asyncio
 import os
@@ -34,10 +34,10 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_INPUT_BYTES = 64 * 1024 * 1024
 MOST_PROMPTS = 5
-"""So many of the latest messages of a user are one turn at most."""
+"""How many of a user's latest messages count as one turn, at most."""
 WHOLE = "."
 GRACE_S = 1.0
-"""After its deadline a hook has so long to end by itself."""
+"""How long a hook may take to end by itself after its deadline."""
 NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
 EXPECTED = (ComposableMemoryError, FeedbackError, OpsLogError, OSError, ValueError)
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR")
@@ -128,9 +128,9 @@ async def hook(
 
 
 class _Limit:
-    """Ends the process where it does not end by itself: a thread may hang where nothing can cancel it.
+    """Ends the process if it does not end by itself: a thread may hang where nothing can cancel it.
 
-    `code` is what it then exits with.
+    `code` is the exit code it then uses.
     """
 
     def __init__(self, code: ExitCode) -> None:
@@ -139,7 +139,7 @@ class _Limit:
         self._timer: threading.Timer | None = None
 
     def start(self, limit_ms: int) -> float:
-        """Begin anew, and return the limit in seconds."""
+        """Restart the timer, and return the limit in seconds."""
         if self._timer is not None:
             self._timer.cancel()
         self.seconds = limit_ms / 1000
@@ -151,7 +151,7 @@ class _Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One call with the workspace it is about."""
+    """One call with its workspace."""
 
     call: HookCall
     text: bytes
@@ -163,7 +163,7 @@ class _Run:
 
     @classmethod
     def of(cls, call: HookCall, text: bytes, workspace: Path | None, state_dir: Path | None) -> "_Run | None":
-        """Return the run of a call; None in a folder that nobody made a memory of. Looks at the disk."""
+        """Return the run of a call; None in a folder that is not a memory. Reads the disk."""
         told = next(
             (Path(os.environ[one]) for one in PROJECT_VARIABLES if os.environ.get(one)), call.workspace
         )
@@ -188,7 +188,7 @@ class _Run:
         return self.settings.memory.hooks
 
     def forgotten(self) -> Forgotten | None:
-        """Return what was forgotten of the workspace; None where nothing ever was. Reads files."""
+        """Return what was forgotten in the workspace; None if nothing ever was. Reads files."""
         return Forgotten(self.state_dir, self._id()) if (self.state_dir / FOLDER).is_dir() else None
 
     def note_paths(self) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ class _Run:
         return identify(self.state_dir, self.workspace, now=_now(), name=self.settings.memory.id).id
 
     def limit_ms(self, name: str) -> int:
-        """Return how long this hook may take; a summary by a model comes on top of it."""
+        """Return how long this hook may take; a summary by a model takes additional time."""
         llm = self.settings.memory.feedback.llm
         summarises = name == "session-end" and llm.base_url is not None
         return self.hooks.deadline_ms + (llm.timeout_ms if summarises else 0)
@@ -229,7 +229,7 @@ def _stdin() -> bytes:
 
 
 def _now() -> datetime:
-    """Return the user's time, or the one that tests and replays ask for."""
+    """Return the user's time, or the one that tests and replays set."""
     if given := os.environ.get(NOW_VARIABLE):
         return datetime.fromisoformat(given).astimezone()
     return datetime.now().astimezone()
@@ -305,7 +305,7 @@ async def _compaction(run: _Run) -> str | None:
     plan = await run.states.change(
         call.session, lambda state: plan_flush(call, run.hooks.flush, state, now=now)
     )
-    if call.ends_turn:  # so that one command is enough at the end of a turn
+    if call.ends_turn:  # so that one command suffices at the end of a turn
         try:
             await _turn(run)
         except EXPECTED as problem:
@@ -344,11 +344,11 @@ async def _session_end(run: _Run) -> str | None:
     async with AsyncExitStack() as stack:
         memory = None
         if not await asyncio.to_thread(has_memory_files, run.workspace):
-            # Opened before `memory/` is made, which says that other notes in the folder are none.
+            # Opened before `memory/` is created, as that affects which files count as notes.
             opened = open_memory(run.workspace, run.state_dir, registry=run.registry, long_lived=False)
             try:
                 memory = await stack.enter_async_context(opened)
-            except EXPECTED as problem:  # the note is written all the same: nobody can write it later
+            except EXPECTED as problem:  # write the note anyway: there is no later chance
                 warn(f"hook session-end: {problem}")
         saved = await save_session(
             run.workspace, run.call, run.settings.memory, run.states, now=_now(), forgotten=forgotten

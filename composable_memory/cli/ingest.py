@@ -1,4 +1,4 @@
-"""`cmem ingest`: files, or a text, become facts."""
+"""`cmem ingest`: extracts facts from files or a text."""
 
 import asyncio
 import os
@@ -29,14 +29,14 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SHOWN_WARNINGS = 5
 COUNTED = ("stored", "known", "pending", "failed", "entities", "facts")
-"""What is counted of each backend; each content is in exactly one of the first four."""
+"""What is counted for each backend; each content is in exactly one of the first four."""
 
 app = typer.Typer()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFile:
-    """A file to ingest: where it is, and how results are to name it."""
+    """A file to ingest: its path, and its name in results."""
 
     real: Path
     key: str
@@ -113,10 +113,10 @@ async def ingest(
 
 
 def _text_of(named: tuple[str, ...], text: str | None, *, from_stdin: bool) -> str:
-    """Return the text to ingest where no files are named.
+    """Return the text to ingest if no files are named.
 
     Raises:
-        typer.BadParameter: the source is not exactly one, or it is blank or no text.
+        typer.BadParameter: there is not exactly one source, or it is blank or not text.
     """
     if not all(path.strip() for path in named):
         raise typer.BadParameter("a path is blank", param_hint="PATH")
@@ -139,11 +139,11 @@ def _read_stdin() -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One run of the command, and what has come of it so far; with `wait` false, kept safely is enough."""
+    """One run of the command, and its results so far; with `wait` false, safely queued is enough."""
 
     memory: Memory
     source: WrittenSource
-    """What the user says of everything that is ingested."""
+    """What the user says about everything that is ingested."""
     backend: str | None
     wait: bool
     started: float = field(default_factory=perf_counter)
@@ -155,7 +155,7 @@ class _Run:
     contents: int = 0
 
     async def files(self, names: tuple[str, ...]) -> None:
-        """Ingest every file as all that it says now, so that what vanished from it holds no more."""
+        """Ingest every file as everything it now says, so that what vanished from it no longer holds."""
         files, problems = await asyncio.to_thread(find_files, names, self.memory.workspace_dir)
         self.passed_over += problems
         with progress_bar("ingesting") as show:
@@ -192,7 +192,7 @@ class _Run:
 
     @property
     def is_partial(self) -> bool:
-        """Return whether anything was passed over, waits, or failed."""
+        """Return whether anything was skipped, is pending, or failed."""
         waiting = any(one["pending"] or one["failed"] for one in self.backends.values())
         return bool(self.passed_over or self.problems or waiting)
 
@@ -203,7 +203,7 @@ class _Run:
         return not kept and (self.contents > 0 or not self.sources)
 
     def document(self) -> dict[str, JsonValue]:
-        """Return what has come of it as JSON."""
+        """Return the results as JSON."""
         return document(
             files=self.sources,
             contents=self.contents,
@@ -252,17 +252,17 @@ def _warn_of_problems(run: _Run) -> None:
         warn("hint: what is pending is kept and retried; `cmem index` retries it now")
 
 
-# --- the files that are meant: all of this looks at the disk, so it is called in a thread -------------------
+# --- the named files: all of this reads the disk, so it is called in a thread -------------------------------
 
 
 def find_files(names: Sequence[str], workspace: Path) -> tuple[list[FoundFile], list[tuple[str, str]]]:
-    """Return the files that `names` mean, in order, and why something is none of them.
+    """Return the files that `names` refer to, in order, and why some cannot be used.
 
-    A file is meant as it is, of a folder all notes and transcripts in it.
+    A file stands for itself, a folder for all notes and transcripts in it.
 
-    A relative name is looked for in the workspace, then in the current folder, and has to mean something in
-    the workspace; an absolute one, or one that begins with `~`, may mean anything. Links that lead out of
-    what was named, and files and folders whose names begin with a dot, are passed over.
+    A relative name is looked up in the workspace, then in the current folder, and must refer to something in
+    the workspace; an absolute one, or one that begins with `~`, may refer to anything. Links that lead out of
+    what was named, and files and folders whose names begin with a dot, are skipped.
     """
     found: dict[Path, FoundFile] = {}
     problems: list[tuple[str, str]] = []
@@ -285,7 +285,7 @@ def read_text(file: FoundFile) -> tuple[str, datetime]:
     """Return the text of a file, and when it was written.
 
     Raises:
-        OSError: it cannot be read, is too large, or is no text.
+        OSError: it cannot be read, is too large, or is not text.
     """
     limit = MAX_TRANSCRIPT_BYTES if file.real.suffix.lower() == TRANSCRIPT_SUFFIX else MAX_NOTE_BYTES
     with (
@@ -300,10 +300,10 @@ def read_text(file: FoundFile) -> tuple[str, datetime]:
 
 
 def _start(name: str, workspace: Path) -> Path:
-    """Return the real path of what a name means.
+    """Return the real path of a name.
 
     Raises:
-        OSError: it means nothing, or something outside the workspace without saying so.
+        OSError: it does not exist, or is outside the workspace without saying so.
     """
     given = Path(expanded(name))
     if given.is_absolute():
@@ -347,7 +347,7 @@ def _named(path: Path, workspace: Path) -> FoundFile:
 def _written(seconds: float) -> datetime:
     try:
         return datetime.fromtimestamp(seconds, UTC).astimezone()
-    except (ValueError, OverflowError, OSError):  # some file systems have dates that no calendar has
+    except (ValueError, OverflowError, OSError):  # some file systems have dates beyond the calendar
         return datetime.now(UTC).astimezone()
 
 

@@ -1,4 +1,4 @@
-"""The options that several commands share, what a shell completes, and how a time is read."""
+"""Options shared by several commands, shell completion, and parsing of times."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,18 +16,18 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
-# --- what a shell completes ---------------------------------------------------------------------------------
+# --- shell completion ---------------------------------------------------------------------------------------
 
-# Called by the shell at each press of Tab, so it looks at little; where it cannot look, it completes nothing.
+# Called by the shell at each press of Tab, so it reads little; if it cannot read, it completes nothing.
 
 MOST_TRACES = 20
 MOST_NOTES = 200
 ID_CHARS = 8
-"""Of a trace id; enough to tell those of a log apart."""
+"""How much of a trace id to complete; enough to distinguish those of a log."""
 
 
 def complete_traces(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return the latest searches: the beginning of the trace id, and the question."""
+    """Return the latest searches: a prefix of the trace id, and the question."""
     from composable_memory_ops_logs import OpsLogError
 
     latest = [("last", "the latest search")] if "last".startswith(incomplete) else []
@@ -44,7 +44,7 @@ def complete_backends(incomplete: str) -> list[str]:
 
 
 def complete_notes(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the notes and folders of the workspace that begin so, one level at a time, as a shell does."""
+    """Return the notes and folders with this prefix, one level at a time, as a shell does."""
     with suppress(OSError):
         return sorted(islice(_notes(Path(ctx.params.get("workspace") or "."), incomplete), MOST_NOTES))
     return []
@@ -198,7 +198,7 @@ WithoutTexts = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFlags:
-    """The options that say who is asked, how much is wanted, and which notes may come up."""
+    """The options that say which backends to ask, how much to return, and which notes to consider."""
 
     max_results: MaxResults = None
     weak: Weak = False
@@ -217,7 +217,7 @@ _DAY = Pattern(r"\d{4}-\d{2}-\d{2}")
 
 
 def check_names(memory: "Memory", names: Sequence[str], hint: str = "--backend") -> None:
-    """Refuse a backend that nobody has heard of; one that could not be opened is an error of its own.
+    """Refuse an unknown backend; for one that could not be opened the error is different.
 
     Raises:
         typer.BadParameter: there is no such backend.
@@ -254,7 +254,7 @@ def parse_moment(text: str | None, option: str, *, day_ends: bool = False) -> da
     A date is its beginning, or its last moment with `day_ends`.
 
     Raises:
-        typer.BadParameter: it names none.
+        typer.BadParameter: it is not a time.
     """
     if text is None:
         return None
@@ -272,7 +272,7 @@ def moment_of_now(now: str | None) -> datetime | None:
     """Return the time that `--now` names.
 
     Raises:
-        typer.BadParameter: it names none.
+        typer.BadParameter: it is not a time.
     """
     from composable_memory.errors import ConfigError  # late, as it is seldom given
     from composable_memory.runtime.opening import parse_iso_time

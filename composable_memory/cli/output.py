@@ -1,4 +1,4 @@
-"""Prints for whoever called a command: text that notes cannot misuse, one JSON document, lines on stderr."""
+"""Output of commands: text that notes cannot misuse, one JSON document, lines on stderr."""
 
 import json
 import os
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from composable_memory.types import Degradation, MemoryProviderStatus
 
 # Everything a terminal could take for a command, C0 without tab and newline, delete, and C1; and what makes
-# it show characters in another order than they have.
+# it show characters in another order.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
-# A line of Chinese or Japanese ends behind any character, unless a mark follows that begins no line.
+# A line of Chinese or Japanese may break after any character, unless a mark follows that cannot begin a line.
 _WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 _WORDS = Pattern(
     rf"\s*(?:[{_WIDE}][\u3001\u3002\u300d\u300f\uff01\uff09\uff0c\uff1a\uff1b\uff1f]*|[^\s{_WIDE}]+)"
 )
 WITHOUT_LINKS = frozenset({"dumb", "linux"})
-"""Terminals that show the address of a link as rubbish."""
+"""Terminals that print the escape sequence of a link as garbage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """A client of the server: what it asks for, where it is, its environment, and what is printed for it."""
+    """A client of the server: its request, its folder, its environment, and its output."""
 
     registry: "Registry"
-    """The backends that are installed, which each command would look for anew."""
+    """The installed backends, which each command would otherwise look up again."""
     kept: "WarmMemory"
-    """The memory that the commands before have left open."""
+    """The memory that previous commands have left open."""
     installation: str
     folder: Path
     arguments: tuple[str, ...]
@@ -52,10 +52,10 @@ class Client:
     err: TextIO
     frames: list[bytes]
     works: list[Any] = field(default_factory=list)
-    """Takes the coroutine of the command, which runs on the loop of the server."""
+    """Receives the coroutine of the command, which runs on the server's loop."""
 
     def path(self, given: Path) -> Path:
-        """Return a path as the client means it."""
+        """Resolve a path as the client means it."""
         return self.folder / given.expanduser()
 
 
@@ -64,24 +64,24 @@ CLIENT: ContextVar[Client | None] = ContextVar("composable_memory_client", defau
 
 
 def client_stream(*, err: bool = False) -> TextIO | None:
-    """Return the stream of a client; None lets Typer choose that of this process."""
+    """Return the stream of a client; None makes Typer use that of this process."""
     client = CLIENT.get()
     return (client.err if err else client.out) if client else None
 
 
 def output() -> TextIO:
-    """Return where results are written to."""
+    """Return the stream for results."""
     return client_stream() or sys.stdout
 
 
 def environment() -> Mapping[str, str]:
-    """Return the environment that counts."""
+    """Return the environment of the client, or of this process."""
     client = CLIENT.get()
     return client.environ if client else os.environ
 
 
 def prepare_streams() -> None:
-    """Make sure that no character can end a command because the terminal does not know it.
+    """Make sure that no character can end a command because the terminal does not support it.
 
     A stream that was closed from outside is replaced by one that leads nowhere.
     """
@@ -93,17 +93,17 @@ def prepare_streams() -> None:
 
 
 def print_line(text: str = "", *, bold: bool = False, dim: bool = False, colour: str | None = None) -> None:
-    """Print a line to stdout, styled where that is a terminal."""
+    """Print a line to stdout, styled if that is a terminal."""
     typer.secho(plain(text), client_stream(), bold=bold or None, dim=dim or None, fg=colour, color=_colour())
 
 
 def print_linked(before: str, text: str, after: str, *, link: str | None) -> None:
-    """Print a line to stdout in bold; the text in its midst is a link where the terminal knows them."""
+    """Print a line to stdout in bold; the text in the middle is a link if the terminal supports them."""
     knows_links = output().isatty() and environment().get("TERM", "dumb") not in WITHOUT_LINKS
     if link is None or not knows_links or environment().get("NO_COLOR"):
         print_line(f"{before}{text}{after}", bold=True)
         return
-    # OSC 8: the address, what is shown, and an empty address.
+    # OSC 8: the address, the shown text, and an empty address.
     shown = f"\x1b]8;;{plain(link)}\x1b\\{plain(text)}\x1b]8;;\x1b\\"
     styled = typer.style(f"{plain(before)}{shown}{plain(after)}", bold=True)
     typer.echo(styled, client_stream(), color=_colour())
@@ -126,7 +126,7 @@ def print_json(document: Mapping[str, object], *, compact: bool = False) -> None
 
 
 def columns() -> int | None:
-    """Return how many characters a line of the terminal has; None where stdout is none."""
+    """Return the width of the terminal in characters; None if stdout is not one."""
     if not output().isatty():
         return None
     told = environment().get("COLUMNS", "")
@@ -139,7 +139,7 @@ def columns() -> int | None:
 
 
 def line_spans(text: str, room: int | None) -> Iterator[tuple[int, int]]:
-    """Yield from where to where a text stands on each line, broken between words to fit into `room`."""
+    """Yield start and end of each line of a text, broken between words to fit into `room`."""
     begin = end = used = 0
     for word in _WORDS.finditer(text):
         width = sum(2 if east_asian_width(char) in "WF" else 1 for char in word[0])
@@ -176,7 +176,7 @@ def warn_notes(loaded: "LoadedSettings") -> None:
 
 
 def warn_degraded(degraded: "Iterable[Degradation]") -> None:
-    """Print to stderr in which ways an answer is less than it could be."""
+    """Print to stderr what limits an answer."""
     for one in degraded:
         warn(f"degraded: {one.backend_id}: {one.code}: {one.reason}")
 
@@ -192,7 +192,7 @@ def warn_if_empty(status: "MemoryProviderStatus") -> None:
 
 
 def tell_scope(status: "MemoryProviderStatus") -> None:
-    """Print to stderr what of the folder was taken for notes, if that was chosen just now."""
+    """Print to stderr which part of the folder counts as notes, if that was just decided."""
     match status.custom:
         case {"scope": {"notes": "memory", "chosenBy": "now", "hint": hint}}:
             warn(f"note: {hint}")
@@ -204,7 +204,7 @@ def tell_scope(status: "MemoryProviderStatus") -> None:
 
 
 def plain(text: str) -> str:
-    """Return `text` without the control characters by which a note could steer the terminal."""
+    """Return `text` without the control characters by which a note could manipulate the terminal."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -215,7 +215,7 @@ def one_line(text: str, room: int | None = None) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Format a number of bytes in a suitable unit."""
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.{0 if unit == 'bytes' else 1}f} {unit}"
@@ -229,7 +229,7 @@ def can_draw() -> bool:
 
 
 def _colour() -> bool | None:
-    """Return False where colours are not wanted, None to let the stream decide."""
+    """Return False if colours are unwanted, None to let the stream decide."""
     return False if environment().get("NO_COLOR") else None
 
 

@@ -1,4 +1,4 @@
-"""`cmem weights`: which are active, which were, and how two tables differ; how tables and gains are shown."""
+"""`cmem weights`: active and earlier weights, and how two tables differ; also formats tables and gains."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -26,13 +26,13 @@ from composable_memory_feedback.weights import (
 
 HOW_TO_JUDGE = "run `cmem feedback evaluate`, or `cmem feedback add TRACE_ID 1 --relevance 1`"
 ALL_QUESTIONS = "all"
-"""What the weights without a kind of question are called."""
+"""The label of the weights for all kinds of questions."""
 SETTINGS = "settings"
-"""The version of the weights that no table was adopted over."""
+"""The version of the settings' own weights, while no table is adopted."""
 BY_HAND = "fixed-"
-"""How the versions of tables begin that were given as weights, and have no name."""
+"""Prefix of the versions of tables that were given as weights, and have no name."""
 LEAST_PLAIN, OVER_PLAIN = 0.0005, 100_000.0
-"""Between these, a weight is written with digits after the point."""
+"""Between these, a weight is written as a plain decimal."""
 ACTOR = "cli"
 REASON_CHARS = 160
 NONE = "-"
@@ -122,8 +122,8 @@ async def named_table(learning: Learning, name: str, option: str) -> WeightTable
     """Return the table that an option names.
 
     Raises:
-        typer.BadParameter: it gives weights, and one of them is none or is of no backend of this memory.
-        FeedbackError: there is none of this name.
+        typer.BadParameter: it gives invalid weights, or weights of no backend of this memory.
+        FeedbackError: there is no such table.
     """
     if "=" in name:
         _parse_weights([name], learning, option)
@@ -131,10 +131,10 @@ async def named_table(learning: Learning, name: str, option: str) -> WeightTable
 
 
 def _parse_weights(words: Iterable[str], learning: Learning, option: str) -> dict[str, float]:
-    """Return the weights that words such as `builtin=0.6` give; several may be joined by commas.
+    """Parse weights such as `builtin=0.6`; several may be joined by commas.
 
     Raises:
-        typer.BadParameter: one of them gives none, names no backend of this memory, or there are none.
+        typer.BadParameter: one of them is invalid, is of no backend of this memory, or there are none.
     """
     given = [*filter(None, (part.strip() for one in words for part in one.split(",")))]
     if not given:
@@ -146,12 +146,12 @@ def _parse_weights(words: Iterable[str], learning: Learning, option: str) -> dic
 
 
 def _backends_of(learning: Learning, report: WeightsReport) -> Sequence[str]:
-    """Return the enabled backends, then others that the active table has a weight for."""
+    """Return the enabled backends, then any others with a weight in the active table."""
     return [*learning.backends, *sorted(report.table.weights.keys() - {*learning.backends})]
 
 
 def print_report(report: WeightsReport, backends: Sequence[str]) -> None:
-    """Print the active weights, beside them those of the settings, and an experiment that runs."""
+    """Print the active weights, next to those of the settings, and a running experiment."""
     print_line(_format_active(report), bold=True)
     if report.since and report.table.reason:
         print_line(one_line(report.table.reason, REASON_CHARS))
@@ -302,7 +302,7 @@ def _format_difference(backend: str, a: float, b: float) -> tuple[str, str, str,
 
 @asynccontextmanager
 async def opened_learning(target: Target, of: str | None = None) -> AsyncIterator[Learning]:
-    """Open what a memory has learnt, or that `of` another folder; remarks on its store are printed last."""
+    """Open the learning of a memory, or `of` another folder's; remarks on its store are printed last."""
     async with open_learning(target.workspace, of=of, state_dir=target.state_dir) as learning:
         try:
             yield learning
@@ -312,14 +312,14 @@ async def opened_learning(target: Target, of: str | None = None) -> AsyncIterato
 
 
 def table_document(table: WeightTable | None) -> dict[str, JsonValue] | None:
-    """Return a table as JSON; `byIntent` holds what differs for questions of a kind."""
+    """Return a table as JSON; `byIntent` has what differs for questions of a kind."""
     if table is None:
         return None
     return document(version=table.version, weights=table.weights, by_intent=table.by_intent)
 
 
 def format_table(table: WeightTable) -> str:
-    """Return a table on one line: `v3 (builtin 1.00, graphiti 0.50; time: builtin 0.40)`."""
+    """Format a table on one line: `v3 (builtin 1.00, graphiti 0.50; time: builtin 0.40)`."""
     rows = [format_weights(table.weights) or "each backend 1.00"]
     rows += [f"{kind}: {format_weights(weights)}" for kind, weights in sorted(table.by_intent.items())]
     text = "; ".join(rows)
@@ -327,7 +327,7 @@ def format_table(table: WeightTable) -> str:
 
 
 def format_weight(value: float) -> str:
-    """Return a weight with two digits after the point, or three where it has them: `0.60`, `0.625`.
+    """Format a weight with two decimals, or three if it has them: `0.60`, `0.625`.
 
     One too large or too small for that is written as `1e+06` or `2e-05`, so that only 0 looks like 0.
     """
@@ -337,16 +337,16 @@ def format_weight(value: float) -> str:
 
 
 def format_weights(weights: Mapping[str, float], backends: Sequence[str] = ()) -> str:
-    """Return `builtin 0.60, graphiti 0.30`: those of `backends` first, in their order."""
+    """Format weights as `builtin 0.60, graphiti 0.30`: those of `backends` first, in their order."""
     order = [*(one for one in backends if one in weights), *sorted(weights.keys() - {*backends})]
     return ", ".join(f"{one} {format_weight(weights[one])}" for one in order)
 
 
 def format_gain(gain: Interval) -> str:
-    """Return a mean and its 95 % interval: `+0.012 (+0.004 .. +0.020)`."""
+    """Format a mean and its 95 % interval: `+0.012 (+0.004 .. +0.020)`."""
     return f"{gain.mean:+.3f} ({gain.low:+.3f} .. {gain.high:+.3f})"
 
 
 def format_time(moment: datetime) -> str:
-    """Return a moment to the minute, in local time."""
+    """Format a time to the minute, in local time."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,4 +1,4 @@
-"""`cmem workspace`: which workspaces are known, what is kept of each, and which folder each of them is."""
+"""`cmem workspace`: the known workspaces, what is stored for each, and which folder each of them is."""
 
 import asyncio
 import glob
@@ -34,7 +34,7 @@ from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FORGOTTEN_AFTER = timedelta(days=61)
-"""By default no line of the log is so old. Until then what was asked in a folder can still be judged."""
+"""By default log lines are never this old. Until then what was asked in a folder can still be judged."""
 
 app = typer.Typer()
 workspaces = typer.Typer(
@@ -46,7 +46,7 @@ app.add_typer(workspaces, name="workspace")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """A workspace with what is kept of it; one that the registry does not know has no `known`."""
+    """A workspace with its stored data; one that is not in the registry has no `known`."""
 
     id: str
     known: KnownWorkspace | None
@@ -58,16 +58,16 @@ class _Kept:
 
     @property
     def lasting(self) -> tuple[KeptStore, ...]:
-        """Return what could not be made anew."""
+        """Return the stores that cannot be rebuilt."""
         return tuple(store for store in self.stores if not store.is_rebuildable)
 
     @property
     def bytes(self) -> int:
-        """Return how much is kept."""
+        """Return the size of all its data."""
         return sum(store.bytes for store in self.stores)
 
     def document(self) -> dict[str, JsonValue]:
-        """Return it as JSON; without a path, it is known by what is kept of it alone."""
+        """Return it as JSON; without a path, it is only known by its data."""
         known = self.known
         return document(
             id=self.id,
@@ -172,7 +172,7 @@ def _stores(state: Path) -> Iterator[KeptStore]:
 
 
 def _adopt(target: Target, wanted: str, *, force: bool) -> tuple[Path, str, str]:
-    """Return the folder, the workspace that it is now, and the one that it was."""
+    """Return the folder, its new workspace, and its previous one."""
     folder = existing_folder(target.workspace)
     state = make_state_folder(target.state_dir or default_state_dir(os.environ))
     if name := load_settings(folder, state_dir=state).settings.memory.id:
@@ -191,7 +191,7 @@ def _adopt(target: Target, wanted: str, *, force: bool) -> tuple[Path, str, str]
 
 
 def _refuse_two(folder: Path, target: _Kept, own: _Kept | None) -> None:
-    """Object where two folders would be one workspace, or what was learnt of this one would be left."""
+    """Refuse if two folders would be one workspace, or if data of this folder would be left behind."""
     if target.known is not None and target.is_there:
         problem = f"{target.known.path} is still workspace {target.id}, so both would share one memory"
         raise ConfigError("workspace", f"{problem}; use --force to do it anyway")
@@ -202,7 +202,7 @@ def _refuse_two(folder: Path, target: _Kept, own: _Kept | None) -> None:
 
 
 def _prune(state_dir: Path | None, *, is_done: bool) -> tuple[list[KeptStore], list[KnownWorkspace]]:
-    """Return what nobody needs, and workspaces that were only looked at; with `is_done` all is removed."""
+    """Return data that nobody needs, and workspaces that were only looked at; with `is_done` remove them."""
     state, kept = make_state_folder(state_dir or default_state_dir(os.environ)), _kept_in(state_dir)
     stores = [*_needless(kept)]
     forgotten = [*_only_looked_at(state, kept)]
@@ -214,7 +214,7 @@ def _prune(state_dir: Path | None, *, is_done: bool) -> tuple[list[KeptStore], l
 
 
 def _only_looked_at(state: Path, kept: Iterable[_Kept]) -> Iterator[KnownWorkspace]:
-    """Yield the workspaces of which nothing is left but at most lines of the log."""
+    """Yield the workspaces of which nothing is left except perhaps log lines."""
     long_ago = utc_now() - FORGOTTEN_AFTER
     for one in kept:
         known = one.known
@@ -236,7 +236,7 @@ def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
         return
-    for beside in path.parent.glob(f"{glob.escape(path.name)}-*"):  # a log, and what is made of the file
+    for beside in path.parent.glob(f"{glob.escape(path.name)}-*"):  # a write-ahead log, and derived files
         beside.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
 

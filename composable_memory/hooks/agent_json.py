@@ -1,4 +1,4 @@
-"""The JSON of hooks: what Claude Code, Codex, VS Code, Cursor and OpenClaw send and wait for (pure)."""
+"""The JSON of hooks: what Claude Code, Codex, VS Code, Cursor and OpenClaw send and expect (pure)."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from composable_memory.paths import expanded
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 AgentKind = Literal["claude", "cursor", "openclaw", "generic"]
-"""Who calls: `claude` is Claude Code, and Codex and VS Code, which speak as it does."""
+"""The caller's protocol: `claude` is that of Claude Code, and of Codex and VS Code, which use the same."""
 
 _TURN_ENDS = ("Stop", "stop")
 _COMPACTS = ("PreCompact", "preCompact", "compact:before")
@@ -17,11 +17,11 @@ _COMPACTS = ("PreCompact", "preCompact", "compact:before")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookCall:
-    """One call of a hook, whichever agent made it; what the agent does not tell is None, or empty.
+    """One call of a hook, whichever agent made it; what the agent does not say is None, or empty.
 
     `event` is the agent's own name of the event. `tokens` is how full the context is, `compactions` how often
-    it was compacted. `is_again` says that the agent goes on because of a hook, `is_envelope` that the JSON is
-    an event of our own.
+    it was compacted. `is_again` says that the agent only continues because of a hook, `is_envelope` that the
+    JSON is an event of our own.
     """
 
     agent: AgentKind = "generic"
@@ -45,25 +45,25 @@ class HookCall:
 
     @property
     def session(self) -> str:
-        """Return the name of the session in the state of hooks; empty where the agent tells none."""
+        """Return the key of the session in the state of hooks; empty if the agent gives none."""
         return "/".join(one for one in (self.session_key, self.session_id) if one)
 
     @property
     def compacts_now(self) -> bool:
-        """Return whether the agent is about to compact its context, so that it takes no turn before."""
+        """Return whether the agent is about to compact its context, with no turn before that."""
         return self.event in _COMPACTS
 
     @property
     def ends_turn(self) -> bool:
-        """Return whether the agent would go on if it were told to."""
+        """Return whether the agent would continue if told to."""
         return self.event in _TURN_ENDS
 
 
 def read_call(text: str | bytes) -> HookCall:
-    """Return what the JSON of a hook says; keys in camelCase and in snake_case, unknown ones passed over.
+    """Parse the JSON of a hook; accepts keys in camelCase and snake_case, and ignores unknown ones.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is not a JSON object.
     """
     try:
         data = json.loads(text)
@@ -95,9 +95,9 @@ def read_call(text: str | bytes) -> HookCall:
 
 
 def answer(call: HookCall, hook: str, context: str | None) -> str:
-    """Return what is printed for the agent: nothing, or one JSON document.
+    """Return what to print for the agent: nothing, or one JSON document.
 
-    `context` is text for the model: what it is told, or, of the hook `compaction`, asked to do.
+    `context` is text for the model: information, or for the hook `compaction`, a request.
     """
     document: Mapping[str, object] | None
     match call.agent, hook:
@@ -115,7 +115,7 @@ def answer(call: HookCall, hook: str, context: str | None) -> str:
         case (
             "cursor",
             "prompt",
-        ):  # Cursor takes no context here, and stops a prompt whose answer it cannot read
+        ):  # Cursor accepts no context here, and blocks a prompt if it cannot parse the answer
             document = {"continue": True}
         case "cursor", _:
             document = {}
@@ -125,7 +125,7 @@ def answer(call: HookCall, hook: str, context: str | None) -> str:
 
 
 class _Said:
-    """Looks up what a document says by any of several names, also in the parts that OpenClaw nests."""
+    """Looks up values of a document under any of several names, including in parts nested by OpenClaw."""
 
     def __init__(self, data: Mapping[str, object]) -> None:
         inner = _part(data, "context")
@@ -133,7 +133,7 @@ class _Said:
         self._parts = (data, inner, entry)
 
     def text(self, *names: str) -> str | None:
-        """Return the first text that is not blank, and without half an emoji, as a cut one ends with."""
+        """Return the first text that is not blank, without a lone surrogate at the end, where it was cut."""
         found = next((one for one in self._values(names) if isinstance(one, str) and one.strip()), None)
         return found and found.encode("utf-8", "replace").decode()
 
@@ -145,7 +145,7 @@ class _Said:
         return Path(expanded(found))
 
     def number(self, *names: str) -> int | None:
-        """Return the first number from 0 on."""
+        """Return the first number that is 0 or more."""
         numbers = (one for one in self._values(names) if isinstance(one, int) and not isinstance(one, bool))
         return next((one for one in numbers if one >= 0), None)
 
@@ -174,7 +174,7 @@ def _agent(data: Mapping[str, object]) -> AgentKind:
 
 
 def _source(data: Mapping[str, object], said: _Said) -> str:
-    """Return who the session was with, as far as the JSON tells."""
+    """Return who the session was with, as far as the JSON says."""
     match _agent(data):
         case "openclaw":
             return said.text("commandSource", "channelId") or "openclaw"
