@@ -8,6 +8,7 @@ from itertools import product
 from composable_memory.content import ExtractedRelation
 from composable_memory.data_files import tables
 from composable_memory_adapters.extractors.capitalised_names import LETTER, UNSURE, Mention, mentions_in
+from composable_memory_adapters.extractors.grammar import any_of
 from composable_memory_adapters.extractors.relations import Said, Scene, Stated, in_time, over
 from composable_memory_adapters.extractors.sentence_times import Validity, without_times
 
@@ -37,24 +38,13 @@ _MENTION = re.compile(
     rf"|(?:(?<=[和与跟找给由问对的叫是让请、事妹弟姐哥任长友子果说许诉])|(?<![\w]))(?P<Person>{_PERSON})"
     rf"|(?P<Title>[《「“](?P<t>[^》」”]{{2,30}})[》」”])"
 )
-_NO_PERSON = re.compile(
-    "(?:[于万方白金石江高马任段史武向石严][^，。]?(?:是|在|的))|马上|高兴|方面|周末|周日"
-    "|周[一二三四五六天]|于是|任何|金额|石头|白天|江边|段落|毛病|万一|项目"
-)
+_NO_PERSON = re.compile(any_of("no_persons", _TABLES))
 _LATIN = re.compile(rf"[{LETTER}][{LETTER} .+#_-]*[{LETTER}]")
 _WE = re.compile("^(?:我们?|咱们|俺)$")
 _I_AM = re.compile("^我们?(?=[是在从出来有])")
 _SHE = re.compile("^[他她]$")
-_NO_SUBJECT = re.compile(
-    "今天|昨天|许多|很多|人们|明天|周末|最近|大家|有人|他们|她们|它们?|[他她我你们]的|这|那|谁|请|你们?|什么|因为|所以"
-    "|但是|而且|然后|后来|食谱|数字|其余|其他|一直|和|跟|把|被"
-)
-_HEDGES = re.compile(
-    "如果|要是|假如|倘若|若是|万一|也许|或许|可能|大概|恐怕|说不定|听说|据说|据传|传闻|有人说|听闻|似乎"
-    "|好像|看来|希望|打算|计划|准备|愿意"
-    "|应该|是否|难道|谁|哪里|哪儿|什么|怎么|多少|(?<![理思梦])想(?!念|起)|要(?=[去搬住换买养])"
-    "|会(?=[去搬住离换])|吗|呢$|[?？]|差点|几乎|建议|你|您"
-)
+_NO_SUBJECT = re.compile(any_of("no_subjects", _TABLES))
+_HEDGES = re.compile(any_of("hedges", _TABLES))
 _ENDED = re.compile("不再|已经不|再也不|(?<=[\u3400-\u9fff])不(?=[^，。]*了[。！]?$)|以前|曾经|过去|原来")
 _NOT = re.compile("不(?!错|同)|没|未|无|(?<![特区分个差])别")
 _OPENERS = re.compile("^(?:其实|不过|但是|但|而且|所以|哈哈|嗯|恩|是的|对了|当然)+")
@@ -110,13 +100,7 @@ _ROLE_OF = tuple(
     )
 )
 _UNIQUE = {"CEO", "PRESIDENT", "CHAIR", "LEAD", "HEAD", "MANAGER"}
-_UNFIT = {
-    "WORKS_AT": re.compile("时候|^家|车$|群$|部$"),
-    "STUDIES_AT": re.compile("[馆家室店房]$"),
-    "LIVES_IN": re.compile("[楼层]$|附近|旁边|对面|一起"),
-    "LEADS": re.compile("^[做管打买写接送洗看带照]"),
-    "USES": re.compile("付款|支付|上网|^[^a-zA-Z]{5,}$"),
-}
+_UNFIT = {type_: re.compile(pattern) for type_, pattern in _TABLES["unfit"].items()}
 """How the object of a relation cannot look."""
 _OF_MINE = re.compile("[我你他她们]")
 

@@ -53,9 +53,9 @@ FIRST_NAMES: Final = _LISTS["first_names"]
 _TABLES: Final = tables(__package__, "grammar.toml")
 
 
-def any_of(name: str) -> str:
+def any_of(name: str, of: Mapping[str, str] = _TABLES) -> str:
     """Return the lines of a table as the alternatives of one pattern."""
-    return "|".join(_TABLES[name].strip().split("\n"))
+    return "|".join(of[name].strip().split("\n"))
 
 
 EXCLUSIVE: Final = frozenset(_TABLES["exclusive"].split())

@@ -85,20 +85,11 @@ _HER = re.compile(
     re.I,
 )
 _CALLED = re.compile(rf"\b(?:called|named|namens|llamad[oa]) ({MARK})", re.IGNORECASE)
-_DETERMINER = re.compile(
-    r"^(?:(?:the|an?|my|his|her|our|their|mis?|sus?|nuestr[oa]s?|(?:mein|sein|ihr)(?:en?)?|unser\w*"
-    r"|some|both|all|new|ein|der|die|das|den|dem|eine?n?|el|la|los"
-    r"|las|una?|two|three|zwei|dos)\s+)+",
-    re.IGNORECASE,
-)
+_DETERMINER = re.compile(rf"^(?:(?:{any_of('determiners')})\s+)+", re.IGNORECASE)
 _AND = re.compile(r",? (?:and|und|y|e|sowie) |, ")
 _PHRASE_END = re.compile(rf"\s(?:{any_of('phrase_ends')})\b(?! (?:the )?mer\b).*", re.IGNORECASE)
 _NO_PHRASE = re.compile(rf'(?:{any_of("no_phrases")})\b.*|.*[\d%€$␣"“”„].*', re.IGNORECASE)
-_OF_HERE = re.compile(
-    r"\s*(?:(?:all )?the|this|that|these|those|his|her|their|your|its|how|tus?|sus?|est[aeo]s?|es[aeo]s?"
-    r"|dein\w*|euer\w*|eure\w*|dies\w*)\b",
-    re.IGNORECASE,
-)
+_OF_HERE = re.compile(rf"\s*(?:{any_of('of_here')})\b", re.IGNORECASE)
 """How words begin that mean something only where they stand: "I love the color"."""
 _LEFT = re.compile(r"(?:left|quit|resigned|retired|moved (?:away|out)|again| )+[.!]?")
 _LEAVES = ("WORKS_AT", "LIVES_IN", "STUDIES_AT")
