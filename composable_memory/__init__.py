@@ -1,4 +1,4 @@
-"""Ask all memories of an agent at once: one routed, weighted, cited and traced answer."""
+"""Search all of an agent's memories at once: one routed, weighted, cited and traced answer."""
 
 from typing import TYPE_CHECKING
 

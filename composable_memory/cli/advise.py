@@ -137,7 +137,7 @@ def print_advice(advice: Advice, applied: str | None = None) -> None:
     elif advice.is_allowed:
         print_line("No check objects; add --apply to adopt it.", bold=True)
     else:
-        print_line("Against it:", bold=True)
+        print_line("Objections:", bold=True)
         for objection in advice.objections:
             print_line(f"  - {one_line(objection.text)}")
 
@@ -157,7 +157,7 @@ def _print_weights(proposal: Proposal) -> None:
 
 
 def _print_gain(proposal: Proposal) -> None:
-    unknown = "unknown: too few judged queries can be replayed"
+    unknown = "unknown, because too few judged queries can be replayed"
     print_line(f"Expected gain in nDCG: {format_gain(proposal.gain) if proposal.gain else unknown}")
     for kind, one in sorted(proposal.gain_by_intent.items()):
         print_line(f"  {kind} questions: {format_gain(one)}")

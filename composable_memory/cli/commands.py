@@ -83,7 +83,7 @@ COMMANDS = {
 GROUPS = {
     "Index and find": ("index", "search", "pack", "get", "explain", "recall"),
     "Write": ("remember", "forget", "reflect", "ingest"),
-    "Look after": ("status", "watch", "serve", "backup", "restore", "workspace", "logs"),
+    "Maintain": ("status", "watch", "serve", "backup", "restore", "workspace", "logs"),
     "Connect": ("connect", "mcp", "hook", "trust", "import", "export", "backends", "embedders", "config"),
     "Tune": ("feedback", "weights", "advise", "replay", "gate", "eval", "experiment"),
 }

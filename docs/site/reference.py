@@ -51,7 +51,7 @@ def _fields(cls: Any, named: Callable[[str], str] = json_name) -> str:
         (f"`{named(one.name)}`", f"`{_type_name(one.type).replace(' | ', ' or ')}`", texts.get(one.name, ""))
         for one in dataclasses.fields(cls)
     ]
-    return _table("Name, Type, Meaning", rows) if rows else "It has no fields of its own."
+    return _table("Name, Type, Meaning", rows) if rows else "It has no additional fields."
 
 
 def _type_name(annotation: object) -> str:
@@ -69,7 +69,7 @@ def _own(modules: Iterable[Any]) -> list[Any]:
 def _events() -> Iterator[str]:
     yield (
         "# Events of the ops log\n\nEach line is one event, in JSON. `cmem logs tail` shows the latest, "
-        "`cmem logs show TRACE_ID --json` all of one question. What is not set is left out. "
+        "`cmem logs show TRACE_ID --json` all of one query. Unset fields are left out. "
         f"The version of the format is {events.SCHEMA_VERSION}."
     )
     found = [
@@ -89,8 +89,8 @@ def _events() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     yield (
-        "# Errors\n\nAll that the library raises on purpose. A message says what failed, which thing, "
-        "what to do next; the command line prints it after `Error:`. `FeedbackError` is in "
+        "# Errors\n\nAll errors that the library raises on purpose. A message says what failed, which thing, "
+        "and what to do next; the command line prints it after `Error:`. `FeedbackError` is in "
         "`composable_memory_feedback`, `OpsLogError` in `composable_memory_ops_logs`, all others are in "
         "`composable_memory.errors`."
     )
@@ -131,7 +131,7 @@ def _argument(one: dict[str, Any]) -> tuple[str, str]:
 
 
 def _api() -> Iterator[str]:
-    yield "# Python API\n\nWhat `composable_memory` exports. All else may change with any version."
+    yield "# Python API\n\nWhat `composable_memory` exports. Everything else may change with any version."
     for name in composable_memory.__all__:
         thing = getattr(composable_memory, name)
         if callable(thing):

@@ -495,7 +495,7 @@ def test_an_advice_tells_weights_and_gain_and_changes_nothing(cmem: Cmem) -> Non
         r"^Expected gain in nDCG: \+0\.\d{3} \(\+0\.\d{3} \.\. \+0\.\d{3}\)$", told, re.MULTILINE
     )
     assert "--apply" in told
-    assert "Against it" not in told
+    assert "Objections" not in told
     assert cmem.json("weights", "history") == {"changes": []}
 
 
@@ -514,7 +514,7 @@ def test_an_advice_with_objections_is_not_adopted(empty: Cmem) -> None:
     result = empty("advise", "--apply")
 
     assert "the weights are unchanged" in error(result)
-    assert "Against it:\n  - 8 judged queries of 10; judge 2 more\n" in result.stdout
+    assert "Objections:\n  - 8 judged queries of 10; judge 2 more\n" in result.stdout
     assert empty.json("weights", "history") == {"changes": []}
 
 

@@ -211,7 +211,7 @@ def test_an_advice_that_nobody_could_replay_has_no_gain(printed: Printed) -> Non
     print_advice(Advice(proposal=bare, cases=0))
 
     (line,) = (line for line in printed() if line[:2] == ["Expected", "gain"])
-    assert "unknown:" in line
+    assert "unknown," in line
 
 
 # --- quality ------------------------------------------------------------------------------------------------
