@@ -90,10 +90,11 @@ class ExperimentRows(Database):
             return sorted(OUTCOMES.all(entries, prefix=prefix), key=lambda one: one.at)
 
     def move_experiments(self, was: str, memory: str) -> None:
-        """Make the experiments of one memory those of another one."""
+        """Make the experiments of one memory those of another one, in which one at most is running."""
         with self.writing() as entries:
-            moved = [one for one in EXPERIMENTS.all(entries) if one.memory == was != memory]
-            EXPERIMENTS.put(entries, *(replace(one, memory=memory) for one in moved))
+            for one in EXPERIMENTS.all(entries):
+                if one.memory == was != memory and not (one.is_running and running_in(entries, memory)):
+                    EXPERIMENTS.put(entries, replace(one, memory=memory))
 
 
 def running_in(entries: Entries, memory: str | None) -> Experiment | None:

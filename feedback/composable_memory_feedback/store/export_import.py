@@ -101,11 +101,12 @@ def import_lines(entries: Entries, lines: Iterable[bytes], *, memory: str) -> Im
             left_out.append(_OTHERS[kind])
             continue
         known[kind] = len(those) - len(new)
-        if kind == EXPERIMENTS.name and (second := [one for one in new if _is_second(one, entries)]):
-            left_out.append(f"{len(second)} of {kind}: another one is running here")
-            new = [one for one in new if one not in second]
-        added[kind] = len(new)
-        entries.put(new)
+        for entry in new:
+            if kind == EXPERIMENTS.name and _is_second(entry, entries):
+                left_out.append(f"experiment {EXPERIMENTS.read(entry.detail).id}: another one is running")
+            else:
+                entries.put([entry])
+                added[kind] += 1
     return Imported(added=+added, known=+known, left_out=tuple(left_out))
 
 

@@ -1,6 +1,7 @@
 """Experiments in the feedback store."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +94,20 @@ def test_credit_that_is_no_number_is_refused(store: FeedbackStore) -> None:
     with pytest.raises(FeedbackError, match="no such experiment: e9"):
         store.record_outcomes([replace(outcome("q1", 0.0, 1.0), experiment_id="e9")])
     assert store.outcomes("e1") == []
+
+
+def test_an_import_and_a_restore_leave_one_experiment_running(store: FeedbackStore, tmp_path: Path) -> None:
+    lines: list[bytes] = []
+    store.start_experiment(experiment("e1", memory="home"))
+    store.start_experiment(experiment("e2", memory="work"))
+    store.copy_into(tmp_path / "copy.db")
+    store.export(lines.append, memory="home")
+
+    with FeedbackStore.open(tmp_path / "imported.db") as other:
+        found = other.import_(lines, memory="work")
+        assert (found.added, len(found.left_out)) == ({"experiments": 1}, 1)
+        assert "e2" in found.left_out[0]
+        assert [one.id for one in other.experiments()] == ["e1"]
+    with FeedbackStore.open(tmp_path / "restored.db") as other:
+        other.restore_from(tmp_path / "copy.db", memory="work", was="home")
+        assert [(one.id, one.memory) for one in other.experiments()] == [("e1", "home"), ("e2", "work")]
