@@ -1,8 +1,8 @@
 """Cuts a Markdown text into overlapping chunks of whole lines, or of pieces of a line that is too long.
 
-A list, a table, code or front matter that fits into a chunk stays in one piece, and a heading with what is
-below it. Every line is in some chunk, no chunk is longer than asked for, a chunk names its lines and where in
-the first of them it begins, and the same text always gives the same chunks and hashes.
+A list, table, code block or front matter that fits into a chunk is kept together, and so is a heading with
+what follows it. Every line is in some chunk, no chunk exceeds the size limit, a chunk records its lines and
+where in the first one it begins, and the same text always gives the same chunks and hashes.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,14 +19,14 @@ CHARACTERS_PER_TOKEN = 4
 SMALLEST_CHUNK = 32
 
 LEAST_SHARE = 0.5
-"""A chunk ends before a heading, or a paragraph that fits only in part, if it is at least this full."""
+"""A chunk at least this full ends before a heading, or before a paragraph that does not fit whole."""
 
 _JOINER = "\u200d"
 _EMOJI_TONES = "\U0001f3fb", "\U0001f3ff"
 _FLAGS = "\U0001f1e6", "\U0001f1ff"
-"""Two of these letters make a flag."""
+"""Two of these regional indicator letters make a flag."""
 _JAMO = "\u1160", "\u11ff"
-"""Vowels and finals of a Korean syllable that is written as its parts."""
+"""Vowels and finals of a decomposed Korean syllable."""
 _ASTRAL = Pattern("[\U00010000-\U0010ffff]")
 
 
@@ -34,9 +34,9 @@ _ASTRAL = Pattern("[\U00010000-\U0010ffff]")
 class Chunk:
     """A run of lines of one file.
 
-    Lines start at 1 and both ends are included. `start_char` counts the characters of the first line that
-    come before a chunk, which begins within a line where that is too long for one chunk. No two chunks of a
-    text have the same place. `headings` are those above its first line, outermost first, without the title.
+    Lines count from 1, and both ends are included. `start_char` is the offset of the chunk in its first line,
+    not 0 only if that line is too long for one chunk. No two chunks of a text have the same place. `headings`
+    are those above its first line, outermost first, without the title.
     """
 
     start_line: int
@@ -54,12 +54,12 @@ def chunk_markdown(text: str, *, tokens: int = 400, overlap: int = 80) -> list[C
 
 
 def cut(structure: Outline, *, tokens: int, overlap: int) -> list[Chunk]:
-    """Cut a text into chunks of at most `tokens`, each beginning with about `overlap` tokens of the last.
+    """Cut a text into chunks of at most `tokens`, each repeating about `overlap` tokens of the last one.
 
     A token counts as four UTF-16 code units, so that positions and hashes agree with indexes written by
-    JavaScript. A chunk holds at least 32 units. Whole lines are repeated, or pieces of a long one, as long as
-    the next line fits in behind them. `overlap` is held below `tokens`: otherwise no chunk would ever end.
-    Chunks of nothing but white space are left out.
+    JavaScript. The limit is at least 32 units. The overlap consists of whole lines, or pieces of a long line,
+    as long as the next line still fits. It is kept below `tokens`: otherwise the cutting would never end.
+    Chunks of whitespace only are left out.
     """
     limit = max(SMALLEST_CHUNK, tokens * CHARACTERS_PER_TOKEN)
     repeat = max(0, min(overlap, tokens - 1)) * CHARACTERS_PER_TOKEN
@@ -77,10 +77,10 @@ def cut(structure: Outline, *, tokens: int, overlap: int) -> list[Chunk]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pieces:
-    """What chunks are put together from: whole lines, or with `are_cut` also pieces of lines.
+    """The building blocks of chunks: whole lines or, with `are_cut`, also pieces of lines.
 
-    Runs parallel: texts, their lines, where in these they begin, and what they cost: their length, and a line
-    break where a line ends. With `are_cut`, the texts have this line break.
+    The sequences are parallel: texts, their line numbers, their offsets in these lines, and their costs: the
+    length, plus a line break at the end of a line. With `are_cut`, the texts include this line break.
     """
 
     texts: list[str]
@@ -90,11 +90,11 @@ class _Pieces:
     are_cut: bool
 
     def ends_line(self, at: int) -> bool:
-        """Return whether the piece at a place is the last one of its line."""
+        """Return whether a piece is the last one of its line."""
         return not self.are_cut or self.texts[at].endswith("\n")
 
     def joined(self, start: int, end: int) -> str:
-        """Return the text of some pieces, without the line break behind the last."""
+        """Return the text of some pieces, without the final line break."""
         if self.are_cut:
             return "".join(self.texts[start:end]).removesuffix("\n")
         return "\n".join(self.texts[start:end])
@@ -102,13 +102,13 @@ class _Pieces:
 
 def _cut_into_pieces(structure: Outline, limit: int, repeat: int) -> _Pieces:
     text, lines = structure.text, structure.lines
-    # Counting UTF-16 units is 20 times dearer than len(), and few notes hold an astral character.
+    # Counting UTF-16 units is 20 times slower than len(), and few notes have characters beyond the BMP.
     astral = not text.isascii() and _ASTRAL.search(text)
     costs = [length + 1 for length in map(_utf16_length if astral else len, lines)]
     if max(costs) <= limit + 1:
         every = range(1, len(lines) + 1)
         return _Pieces(texts=lines, lines=every, offsets=[0] * len(lines), costs=costs, are_cut=False)
-    # Small pieces, so that about as much of a long line is repeated as of short ones.
+    # Use small pieces, so that about as much of a long line is repeated as of short ones.
     size = max(limit // 16, min(repeat, limit - repeat) // 2) if repeat else limit
     cut = [
         (f"{part}\n" if offset + len(part) == len(line) else part, number, offset)
@@ -122,7 +122,7 @@ def _cut_into_pieces(structure: Outline, limit: int, repeat: int) -> _Pieces:
 
 
 class _Cutter:
-    """Finds where chunks begin and end; all numbers are places of pieces."""
+    """Finds where chunks begin and end; all numbers are indices of pieces."""
 
     def __init__(self, pieces: _Pieces, structure: Outline, limit: int, repeat: int) -> None:
         self._pieces = pieces
@@ -139,7 +139,7 @@ class _Cutter:
         count = len(self._pieces.costs)
         start = end = 0
         while True:
-            # A piece that fits in alone is taken: its line break, which the cost counts, does not matter.
+            # A piece that fits alone is taken: its line break, included in the cost, does not matter.
             fitting = max(end + 1, bisect_right(self._total, self._total[start] + self._limit) - 1)
             if fitting >= count:
                 yield start, count
@@ -154,7 +154,7 @@ class _Cutter:
         return bisect_left(self._pieces.lines, line + 1) if self._pieces.are_cut else line
 
     def _end(self, start: int, end: int) -> int:
-        """Return where it is best to end a chunk that may go up to `end`."""
+        """Return the best end for a chunk that may extend to `end`."""
         end = self._end_before_block(start, end)
         least = self._total[start] + LEAST_SHARE * self._limit
         heading = bisect_right(self._headings, end) - 1
@@ -165,7 +165,7 @@ class _Cutter:
         return top if top > start else end
 
     def _end_before_block(self, start: int, end: int) -> int:
-        """Return `end`, or where the block begins that it would cut though it fits into a chunk."""
+        """Return the start of a block that `end` would split although it fits into a chunk, else `end`."""
         at = bisect_right(self._starts, end) - 1
         if at < 0 or not self._starts[at] < end < self._end_of(at):
             return end
@@ -178,7 +178,7 @@ class _Cutter:
         return self._items[item] if kind == "list" and item >= 0 and self._items[item] > first else end
 
     def _next_start(self, start: int, end: int) -> int:
-        """Return where the chunk begins that goes on at `end`, with what it repeats."""
+        """Return where the next chunk begins, including its overlap, if it continues at `end`."""
         at = bisect_right(self._starts, end) - 1
         is_border = self._is_start(at, end)
         if is_border and self._is(at, "heading"):
@@ -186,14 +186,14 @@ class _Cutter:
         total = self._total
         needed = self._end_of(at) if is_border and self._fits(at) else end + 1
         repeated = bisect_right(total, total[end] - self._repeat) - 1
-        # Of one more piece the line break does not matter; of more it does, as it does to `ranges`.
+        # If only one more piece must fit, its line break does not matter; otherwise it does, as in `ranges`.
         spare = self._pieces.ends_line(end) if needed == end + 1 else 0
         fitting = bisect_left(total, total[needed] - spare - self._limit)
         first = min(end, max(start + self._pieces.are_cut, repeated, fitting))
         return min(end, max(first, self._barrier(first, end)))
 
     def _barrier(self, first: int, end: int) -> int:
-        """Return where a repetition may begin: at the last heading, behind what is whole, with an item."""
+        """Return the earliest start for an overlap: the last heading, after a whole block, or a list item."""
         at = bisect_left(self._starts, end) - 1
         while at >= 0 and self._end_of(at) > first:
             if self._is(at, "heading"):
@@ -207,7 +207,7 @@ class _Cutter:
         return first
 
     def _top(self, at: int) -> int:
-        """Return where the headings right above a block begin, or the block itself."""
+        """Return the start of the headings directly above a block, or of the block itself."""
         while self._is(at - 1, "heading"):
             at -= 1
         return self._starts[at]
@@ -222,12 +222,12 @@ class _Cutter:
         return self._place(self._blocks[at].end)
 
     def _fits(self, at: int) -> bool:
-        """Return whether a block has room in a chunk, with its last line break, which counts."""
+        """Return whether a block fits into a chunk, including its last line break."""
         return self._total[self._end_of(at)] - self._total[self._starts[at]] <= self._limit
 
 
 def _split_long_line(line: str, size: int) -> Iterator[tuple[int, str]]:
-    """Yield pieces of at most `size` UTF-16 units with their places; between words, never in a character."""
+    """Yield pieces of at most `size` UTF-16 units with their offsets, cut between words if possible."""
     start = 0
     while start < len(line):
         end = start + size
@@ -240,7 +240,7 @@ def _split_long_line(line: str, size: int) -> Iterator[tuple[int, str]]:
 
 
 def _good_end(line: str, start: int, end: int) -> int:
-    """Return where to end a piece: behind a blank in its second half, else between two visible characters."""
+    """Return where to end a piece: after a space in its second half, else between visible characters."""
     middle = (start + end) // 2
     if (blank := line.rfind(" ", middle, end)) >= 0:
         return blank + 1
@@ -248,7 +248,7 @@ def _good_end(line: str, start: int, end: int) -> int:
 
 
 def _is_joined(line: str, at: int) -> bool:
-    """Return whether the character at a place belongs to the one before it: an accent, a part of an emoji."""
+    """Return whether the character at `at` belongs to the one before: an accent, or a part of an emoji."""
     before, after = line[at - 1], line[at]
     if _JOINER in (before, after) or _EMOJI_TONES[0] <= after <= _EMOJI_TONES[1]:
         return True

@@ -1,12 +1,12 @@
-"""Some lines of a text, as `read_file` is asked for them (pure)."""
+"""Excerpts of a text by line number, for `read_file` (pure)."""
 
 from collections.abc import Sequence
 
 
 def excerpt(text: str, from_line: int | None, lines: int | None) -> str:
-    """Return `lines` lines of a text from the 1-based `from_line` on; all of it where neither is given.
+    """Return `lines` lines of a text starting at the 1-based `from_line`; all of it if neither is given.
 
-    Less than 1 counts as 1; without `lines` everything to the end is returned.
+    Values below 1 count as 1; without `lines`, everything to the end is returned.
     """
     if not from_line and not lines:
         return text
@@ -16,7 +16,7 @@ def excerpt(text: str, from_line: int | None, lines: int | None) -> str:
 
 
 def numbered_excerpt(text: str, numbers: Sequence[int], from_line: int | None, lines: int | None) -> str:
-    """Return the same of a text whose lines have `numbers` of their own, such as those of pages."""
+    """Return an excerpt of a text whose lines have their own `numbers`, such as page numbers."""
     start = max(1, from_line or 1)
     end = start + max(1, lines) if lines else max(numbers, default=0) + 1
     numbered = zip(numbers, text.split("\n"), strict=False)

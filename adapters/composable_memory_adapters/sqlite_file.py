@@ -1,8 +1,8 @@
-"""The one door to SQLite: a database file with one writing thread and a few reading ones, awaited on a loop.
+"""The only module that opens SQLite: a database file with one writer thread and several readers, for asyncio.
 
-Work is handed in as a function on a connection. A write runs alone in its transaction and is stored whole or
-not at all; a read sees one state of the file from its first statement to its last. Nothing here knows what
-the tables hold.
+Work is passed as a function on a connection. A write runs alone in its transaction and is stored whole or not
+at all; a read sees one snapshot of the file from its first statement to its last. Nothing here depends on
+what the tables hold.
 """
 
 import asyncio
@@ -37,21 +37,21 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 Connection = apsw.Connection
-"""A connection to the file, given to work functions; valid only until the function returns."""
+"""A connection to the file, passed to work functions; valid only until the function returns."""
 
 OnConnect = Callable[[Connection], None]
 
 WRITER_CACHE_KIB = 64 * 1024
 READER_CACHE_KIB = 16 * 1024
 PAGE_BYTES = 16384
-"""Chunks of Chinese text take 5 KB: of pages of 8 KB they leave a third empty, of these a tenth."""
+"""A chunk of Chinese takes 5 KB, leaving a third of an 8 KB page empty, but a tenth of a 16 KB page."""
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 WAL_RETRY_S = 0.02
 EMPTYING_WAIT_MS = 200
-"""How long the log is kept closed to writers until the last reader has left it."""
+"""How long emptying the log keeps out writers while it waits for the last reader."""
 COMPACT_PAGES = 256
 LOG_SUFFIXES = ("-wal", "-shm")
-"""Of the files beside a database that belong to it."""
+"""Suffixes of the files that belong to a database."""
 
 DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 ADVICE: dict[type[apsw.Error], str] = {
@@ -74,7 +74,7 @@ DEFECT = "SQLite refused a statement; this is a defect, please report it"
 
 
 def translate(path: Path, error: apsw.Error) -> ComposableMemoryError:
-    """Return what `error` of SQLite means for the file at `path`, with what to do about it."""
+    """Translate an SQLite error into one that names the file at `path` and what to do."""
     if isinstance(error, DAMAGED):
         return IndexDamaged(path, f"it is not a valid database ({error})")
     advice = next((text for kind, text in ADVICE.items() if isinstance(error, kind)), DEFECT)
@@ -91,34 +91,34 @@ def set_aside(path: Path) -> Path:
 
 
 def remove_set_aside(path: Path) -> None:
-    """Delete the damaged databases that were set aside from a path. Blocks."""
+    """Delete the damaged databases that were set aside from `path`. Blocks."""
     for aside in path.parent.glob(f"{glob.escape(path.name)}.damaged*"):
         aside.unlink(missing_ok=True)
 
 
 class Unreadable(Exception):
-    """Raised by work that finds in the file what nobody wrote there; the caller gets `IndexDamaged`."""
+    """Raised by work that finds data nobody wrote; the caller gets `IndexDamaged`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """How often work was done once more on a new connection, and how that ended.
+    """How often work was retried on a new connection, and how that ended.
 
-    That is tried once when the file had become read-only, and when another file had taken its place.
+    It is retried once if the file has become read-only, or another file has replaced it.
     """
 
     attempts: int = 0
     successes: int = 0
     failures: int = 0
     last_error: str | None = None
-    """What SQLite said before the last attempt."""
+    """SQLite's error before the last retry."""
 
 
 class SqliteFile:
     """An SQLite database in WAL mode, used from one event loop and shared with other processes.
 
-    Threads and connections are made when work needs them. Writes run in the order in which they were handed
-    in. Work may be run a second time, from the beginning, after what it did the first time was undone.
+    Threads and connections are created on demand. Writes run in the order in which they were submitted. Work
+    may run a second time from the beginning, after everything it did has been rolled back.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class SqliteFile:
         self._ended: asyncio.Future[None] | None = None
         self._identity: tuple[int, int] | None = None
         self.writes = 0
-        """How often something was to be written so far."""
+        """How many writes have been submitted so far."""
 
     @classmethod
     @asynccontextmanager
@@ -153,10 +153,10 @@ class SqliteFile:
         busy_timeout_s: float = 5.0,
         close_timeout_s: float = 60.0,
     ) -> AsyncIterator["SqliteFile"]:
-        """Yield the file at `path`; it is created, with its folder, by the first write.
+        """Open the file at `path`, which the first write creates together with its folder.
 
         `on_connect` prepares each new connection in the thread that opens it. `busy_timeout_s` is how long a
-        statement waits for another process, `close_timeout_s` how long closing waits for work under way.
+        statement waits for another process, `close_timeout_s` how long closing waits for running work.
         """
         file = cls(
             path,
@@ -172,7 +172,7 @@ class SqliteFile:
 
     @property
     def recovery(self) -> Recovery:
-        """How often a connection was replaced by a new one so far."""
+        """Return how often a connection has been replaced so far."""
         return self._recoveries.so_far
 
     async def write(
@@ -197,9 +197,9 @@ class SqliteFile:
     async def read(
         self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **options: P.kwargs
     ) -> T:
-        """Run `work` on one snapshot of the file; it cannot change anything.
+        """Run `work` on one snapshot of the file, which it cannot change.
 
-        Cancelling ends the running statement and frees the thread.
+        Cancelling stops the running statement and frees the thread.
 
         Raises:
             IndexProblem: the file cannot be read, or is closed.
@@ -211,9 +211,10 @@ class SqliteFile:
         return await self._readers.run(call, read_transaction, can_be_stopped=True)
 
     async def compact(self) -> None:
-        """Give the disk back what the file and its log no longer need; other writes come in between.
+        """Return unused space in the file and its log to the disk; other writes may run in between.
 
-        Only a file that was made with incremental vacuum shrinks. The log stays while a reader needs it.
+        The file only shrinks if it was created with incremental vacuum. The log stays while a reader needs
+        it.
 
         Raises:
             IndexProblem: the file cannot be written, or is closed.
@@ -225,14 +226,15 @@ class SqliteFile:
             if left >= free:
                 break
             free = left
-            await asyncio.sleep(time.monotonic() - began)  # as long again for writers of other processes
+            await asyncio.sleep(time.monotonic() - began)  # equal time for writers in other processes
         await self._writer.run(_empty_log, no_transaction)
 
     async def scrub(self) -> None:
-        """Leave nothing of what was deleted: in the file, in its log, and in damaged files set aside.
+        """Erase every trace of deleted data: in the file, in its log, and in damaged files set aside.
 
         Raises:
-            IndexProblem: the file cannot be written, is closed, or somebody reads an older state for long.
+            IndexProblem: the file cannot be written or is closed, or a reader keeps an older snapshot too
+            long.
         """
         await self._writer.run(_vacuum, no_transaction)
         await asyncio.to_thread(remove_set_aside, self.path)
@@ -240,30 +242,30 @@ class SqliteFile:
             raise IndexProblem(self.path, "another process keeps reading it; end that process and try again")
 
     def check_folder(self) -> None:
-        """Check that a file that is not there yet could be made; looks at the disk, and changes nothing.
+        """Check that a missing file could be created; reads the disk, and changes nothing.
 
         Raises:
-            IndexProblem: its folder is no folder, or cannot be written.
+            IndexProblem: its folder is not a folder, or cannot be written to.
         """
         nearest = next(parent for parent in self.path.absolute().parents if os.path.lexists(parent))
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
             raise IndexProblem(self.path, f"{NO_FOLDER} ({nearest})")
 
     def was_replaced(self) -> bool:
-        """Return whether another file, or none, is at the path by now; looks at the disk."""
+        """Return whether another file, or none, is now at the path; reads the disk."""
         return self._identity not in (None, _identity_of(self.path))
 
     async def close(self) -> None:
-        """Finish the writes, stop the reads, and end all threads; calling it again does nothing.
+        """Finish the writes, stop the reads, and end all threads; idempotent.
 
         Raises:
-            IndexProblem: work under way has not ended in time; its threads end when it does.
+            IndexProblem: running work has not ended in time; its threads end when it does.
         """
         if self._ended is None:
             self._readers.stop()
             self._writer.refuse()
             self._ended = asyncio.get_running_loop().run_in_executor(None, self._end_lanes)
-        # Work may read other files as well, and no disk can be told to give up.
+        # Work may also read other files, and a read from a disk that hangs cannot be cancelled.
         await asyncio.wait({self._ended}, timeout=self._close_timeout_s)
         if not self._ended.done():
             problem = f"it was not closed within {self._close_timeout_s:g} s: the disk does not respond"
@@ -298,7 +300,7 @@ class SqliteFile:
             self._on_connect(connection)
 
     def _lay_out(self, connection: Connection) -> None:
-        # SQLite does not wait for its busy timeout when two processes switch a new file to WAL at once.
+        # If two processes switch a new file to WAL at once, SQLite ignores its busy timeout.
         deadline = time.monotonic() + self._busy_timeout_s
         while True:
             try:
@@ -315,7 +317,7 @@ class SqliteFile:
 
 
 class _Recoveries:
-    """Counts recoveries; several threads do."""
+    """Counts recoveries; thread-safe."""
 
     def __init__(self) -> None:
         self.so_far = Recovery()
@@ -323,7 +325,7 @@ class _Recoveries:
 
     @contextmanager
     def counted(self, cause: apsw.Error) -> Iterator[None]:
-        """Count an attempt, and how it ends."""
+        """Count an attempt and its outcome."""
         with self._counting:
             attempts = self.so_far.attempts + 1
             self.so_far = replace(self.so_far, attempts=attempts, last_error=str(cause))
@@ -346,10 +348,10 @@ class _Held:
 
 
 class _Lane:
-    """Threads that serve one queue of jobs, each job on a connection that no other uses meanwhile.
+    """Threads that serve one queue of jobs, each job with exclusive use of a connection.
 
-    The connection that was used last is used next: what it has read is in the caches of the processor, where
-    four that take turns crowd each other out, which has made a search take a fifth longer.
+    The connection used last is used next, since its pages are in the processor's cache; rotating among four
+    connections made searches a fifth slower.
     """
 
     def __init__(
@@ -373,7 +375,7 @@ class _Lane:
     async def run(
         self, work: Callable[[Connection], T], within: Transaction, *, can_be_stopped: bool = False
     ) -> T:
-        """Run `work` in a thread; what has not begun is dropped when the caller is cancelled."""
+        """Run `work` in a thread; if the caller is cancelled, work that has not begun is dropped."""
         if self._is_closed:
             raise self._closed()
         job = Job()
@@ -388,17 +390,17 @@ class _Lane:
             self._under_way.discard(job)
 
     def refuse(self) -> None:
-        """Take no further jobs; finish those that were handed in."""
+        """Accept no more jobs; finish those already submitted."""
         self._is_closed = True
 
     def stop(self) -> None:
-        """Take no further jobs, and stop those that were handed in."""
+        """Accept no more jobs, and stop those already submitted."""
         self._is_closed = self._drops_queued = True
         for job in self._under_way:
             job.is_stopped = True
 
     def end(self) -> None:
-        """Wait until the threads have ended, and close their connections; called from outside the loop."""
+        """Wait until the threads have ended, and close their connections; must not run on the event loop."""
         self._pool.shutdown()
         for held in self._idle:
             _part(held.connection)
@@ -410,11 +412,11 @@ class _Lane:
             return self._do_or_recover(job, work, within)
         except apsw.Error as cause:
             raise (self._closed() if self._drops_queued else translate(self._path, cause)) from cause
-        except (UnicodeDecodeError, Unreadable) as cause:  # SQLite's own checks do not look into texts
+        except (UnicodeDecodeError, Unreadable) as cause:  # SQLite's own checks do not look inside texts
             raise IndexDamaged(self._path, f"it contains data that was never written ({cause})") from cause
         except OSError as cause:
             raise IndexProblem(self._path, f"{NO_FOLDER} ({cause})") from cause
-        except StopIteration as cause:  # a future cannot carry it
+        except StopIteration as cause:  # a future cannot raise it
             raise RuntimeError("work on a database raised StopIteration") from cause
 
     def _do_or_recover(self, job: Job, work: Callable[[Connection], T], within: Transaction) -> T:
@@ -439,13 +441,13 @@ class _Lane:
                 self._idle.append(held)
 
     def _opened(self) -> _Held:
-        # Looked at first: a file that takes its place meanwhile counts as another.
+        # Taken first: a file that replaces this one meanwhile counts as another.
         identity = _identity_of(self._path)
         _mend_log(self._path)
         return _Held(self._connect(), identity)
 
     def _is_outdated(self, held: _Held | None) -> bool:
-        """Return whether another file has taken the place of the one that a connection has open."""
+        """Return whether another file has replaced the one that a connection has open."""
         return held is not None and _identity_of(self._path) not in (None, held.identity)
 
     def _closed(self) -> IndexProblem:
@@ -458,7 +460,7 @@ def _do_once(connection: Connection, job: Job, work: Callable[[Connection], T], 
 
 
 def _free_pages(connection: Connection) -> int:
-    """Return how many pages hold nothing and can be given back."""
+    """Return how many pages are unused and can be returned to the disk."""
     if not connection.pragma("auto_vacuum"):
         return 0
     return int(connection.pragma("freelist_count"))
@@ -474,20 +476,20 @@ def _vacuum(connection: Connection) -> None:
 
 
 def _empty_log(connection: Connection) -> bool:
-    """Bring the log into the file and cut it to nothing; False where somebody needs it for long."""
+    """Checkpoint the log and truncate it; False if a reader needs it for long."""
     usual = connection.pragma("busy_timeout")
     connection.set_busy_timeout(min(usual, EMPTYING_WAIT_MS))
     try:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.BusyError:
-        return False  # it is bounded all the same, and emptied when the file is closed
+        return False  # its size is bounded all the same, and closing the file empties it
     finally:
         connection.set_busy_timeout(usual)
     return True
 
 
 def _part(connection: Connection) -> None:
-    """Close a connection; the last writer to leave puts its log back into the file."""
+    """Close a connection; the last writer checkpoints its log first."""
     with contextlib.suppress(apsw.Error):
         if not connection.readonly("main"):
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -498,7 +500,7 @@ def _part(connection: Connection) -> None:
 def _create_private(path: Path) -> None:
     """Create an empty file that only its owner can read: an index holds the text of the notes.
 
-    Never opens a file that exists: closing it would drop the locks SQLite holds on it in this process.
+    Never opens an existing file: closing it would drop the locks that SQLite holds on it in this process.
     """
     make_private_folder(path.parent)
     with contextlib.suppress(FileExistsError):
@@ -506,10 +508,11 @@ def _create_private(path: Path) -> None:
 
 
 def _mend_log(path: Path) -> None:
-    """Make a log that was left beside a read-only file writable for its owner.
+    """Make a log left beside a read-only file writable for its owner.
 
-    SQLite makes a log with the permissions of its file, and does not remove what it may not write. Found
-    again, it would keep all connections of the process from writing, also after the file was repaired.
+    SQLite creates a log with the permissions of its file, and does not remove one that it may not write. If
+    left in place, it would keep all connections of the process from writing, even after the file was
+    repaired.
     """
     for suffix in LOG_SUFFIXES:
         part = path.with_name(path.name + suffix)

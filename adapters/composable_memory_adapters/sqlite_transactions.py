@@ -1,4 +1,4 @@
-"""What work on an SQLite file runs in, a write transaction or a snapshot, and whether others wrote since."""
+"""Transactions and snapshots in which work on an SQLite file runs, and a check for writes by others."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from apsw import Connection
 
 STEPS_BETWEEN_LOOKS = 20_000
-"""Steps of SQLite's machine, about a millisecond, after which a read looks if it is still wanted."""
+"""How many SQLite VM steps, about a millisecond, pass before a read checks whether it was stopped."""
 
 
 class Job:
-    """Work under way, which may be stopped.
+    """Running work that may be stopped.
 
-    Not by `sqlite3_interrupt`: it is lost when it comes just before a statement begins, and then an endless
-    statement keeps its thread for good.
+    Not with `sqlite3_interrupt`, which is lost if it comes just before a statement begins; an endless
+    statement would then block its thread for good.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Job:
         return not self.is_stopped
 
     def must_end(self) -> bool:
-        """Return whether the running statement has to end."""
+        """Return whether the running statement must end."""
         return self.is_stopped
 
 
@@ -43,14 +43,14 @@ def write_transaction(connection: Connection, _job: Job) -> Iterator[None]:
         yield
         connection.execute("COMMIT")
     finally:
-        # A full disk and the like roll back on their own.
+        # SQLite has already rolled back after a full disk and similar errors.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
 @contextmanager
 def read_transaction(connection: Connection, job: Job) -> Iterator[None]:
-    """Show the block one state of the file, and end its statements once the job is stopped."""
+    """Give the block one snapshot of the file, and end its statements once the job is stopped."""
     connection.exec_trace = job.may_go_on
     connection.set_progress_handler(job.must_end, STEPS_BETWEEN_LOOKS)
     try:
@@ -65,10 +65,10 @@ def read_transaction(connection: Connection, job: Job) -> Iterator[None]:
 
 @contextmanager
 def no_transaction(_connection: Connection, _job: Job) -> Iterator[None]:
-    """Run the block as it is: some statements are not allowed in a transaction."""
+    """Run the block without a transaction, which some statements do not allow."""
     yield
 
 
 def data_version(connection: Connection) -> int:
-    """Return a number that is another one once any other connection has stored something."""
+    """Return a number that changes once another connection has committed something."""
     return int(connection.pragma("data_version"))

@@ -1,4 +1,4 @@
-"""The builtin memory: Markdown notes of a workspace in one SQLite file, searched by words and meaning."""
+"""The builtin memory: indexes a workspace's Markdown notes in SQLite; searches by keywords and vectors."""
 
 from composable_memory.config.trust import anything, only, paths_inside
 from composable_memory.interfaces import BackendSpec, Capability

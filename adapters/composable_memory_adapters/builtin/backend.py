@@ -1,4 +1,4 @@
-"""The builtin memory as a backend: search, reading notes, sync, and a status that reads nothing."""
+"""The builtin memory backend: search, reading notes, sync, and a status that does no I/O."""
 
 import asyncio
 import errno
@@ -55,19 +55,19 @@ from composable_memory_adapters.builtin.sync.watch_scope import survey
 from composable_memory_adapters.excerpts import excerpt
 
 FIRST_WAIT_S = 2.0
-"""How long a search waits for the first sync of all, before which nothing can be found."""
+"""How long a search waits for the very first sync, before which nothing can be found."""
 
 
 @asynccontextmanager
 async def open_builtin(
     settings: BuiltinSettings, services: BackendServices
 ) -> AsyncIterator["BuiltinMemory"]:
-    """Yield the memory of a workspace; leaving the block ends its threads and tasks.
+    """Open the memory of a workspace; leaving the block stops its threads and tasks.
 
     A damaged index can be opened: `sync(force=True)` repairs it.
 
     Raises:
-        BackendError: the index can be neither made nor read.
+        BackendError: the index can be neither created nor read.
     """
     scope = await asyncio.to_thread(choose, settings, services)
     async with closing(BuiltinMemory(settings, services, scope)) as memory:
@@ -76,7 +76,7 @@ async def open_builtin(
 
 
 class BuiltinMemory:
-    """Markdown notes in one index file; keeps `MemorySearchManager`, `SupportsAnswer` and `SupportsSync`."""
+    """Markdown notes in one index file: `MemorySearchManager`, `SupportsAnswer` and `SupportsSync`."""
 
     def __init__(self, settings: BuiltinSettings, services: BackendServices, scope: NoteScope) -> None:
         self._given, self._scope = settings, scope
@@ -87,7 +87,7 @@ class BuiltinMemory:
         self._is_scope_kept = False
         self._refreshed_at = self._looked_at = 0.0
         self._look: Flight | None = None
-        """The sync that a search started since the last `refresh`."""
+        """The sync that a search has started since the last `refresh`."""
         debounce = Debounce(settings.sync.watch_debounce_ms / 1000)
         self._flights = SingleFlight(self._update, backend_id=BACKEND_ID)
         self._scheduler = SyncScheduler(
@@ -124,7 +124,7 @@ class BuiltinMemory:
         return (await self.answer(query, options)).results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search, and list what is missing: from the index, or of the two ways to search."""
+        """Search, and list what the answer lacks: notes not indexed yet, or one of the two search legs."""
         began = perf_counter()
         self._index.current("search")
         if not query.strip() and not (options and options.filters):
@@ -152,7 +152,7 @@ class BuiltinMemory:
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
-        """Bring the index up to date; `force` rebuilds it, and sets a damaged file aside."""
+        """Bring the index up to date; `force` rebuilds it, setting a damaged file aside."""
         self._index.current("sync")
         if self._scope.refusal:
             raise BackendError(BACKEND_ID, "sync", self._scope.refusal)
@@ -162,7 +162,7 @@ class BuiltinMemory:
         return report if problem is None else replace(report, problems=(*report.problems, problem))
 
     async def refresh(self) -> bool:
-        """Have the next search look for changes; False after failures, or where the notes were chosen now."""
+        """Make the next search look for changes; False after failures, or if the scope was chosen now."""
         current = self._index.current("refresh")
         if self._scope.by == "now" or self._sync_error is not None or current.searcher.has_failed:
             return False
@@ -173,7 +173,7 @@ class BuiltinMemory:
         return True
 
     async def check(self) -> tuple[str, ...]:
-        """Read all of the index and return what is damaged, and how to repair it."""
+        """Read the whole index; describe any damage and how to repair it."""
         self._index.current("check")
         with self._failing_to("check"):
             try:
@@ -187,14 +187,14 @@ class BuiltinMemory:
             return (str(IndexDamaged(self._index.path, found)),)
 
     async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Return what the index holds of lines: passages, vectors, and what was said in the same words."""
+        """Return what the index holds of these lines: passages, vectors, and text with the same words."""
         self._index.current("say what it holds")
         with self._failing_to("say what it holds"):
             found = await self._index.stored(wanted)
         return () if found is None else found.holdings(BACKEND_ID)
 
     async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Index without these lines, and remove all that is left of them in the file."""
+        """Reindex without these lines, then purge every trace of them from the file."""
         found = await self.holdings(wanted)
         with self._failing_to("forget"):
             if not await self._index.exists():
@@ -209,11 +209,11 @@ class BuiltinMemory:
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Return a note, or `lines` of its lines from `from_line` on; both are at least 1.
+        """Return a note, or `lines` lines of it starting at `from_line`; both are at least 1.
 
-        The lines of a PDF are its pages, of an EPUB its chapters, of a DOCX its paragraphs.
-        For a transcript, named `sessions/<file>.jsonl`, the text is its redacted messages, one a line, while
-        the line numbers are those of the file.
+        A line number is the page in a PDF, the chapter in an EPUB and the paragraph in a DOCX. A
+        transcript is named `sessions/<file>.jsonl`; its text is its redacted messages, one per line, numbered
+        by their lines in the file.
         """
         self._index.current("read a file")
         if is_transcript_path(rel_path):
@@ -231,8 +231,8 @@ class BuiltinMemory:
     async def _document_text(
         self, rel_path: str, target: Path, from_line: int | None, lines: int | None
     ) -> str:
-        """Return the text of some lines of a document, from the index where it was read before."""
-        # Imported late: what runs a process is needed for no other note.
+        """Return an excerpt of a document, using the index if the text is already there."""
+        # Imported late: no other kind of note needs a child process.
         from composable_memory_adapters.builtin.sync.document_texts import read_documents
 
         index = self._index.current("read a file").file if await self._index.exists() else None
@@ -246,7 +246,7 @@ class BuiltinMemory:
         return ""
 
     def status(self) -> MemoryProviderStatus:
-        """Return what was known after the last sync; reads nothing."""
+        """Return the state as of the last sync; does no I/O."""
         current = self._index.current("report its status")
         state = MemoryState(
             db_path=self._index.path,
@@ -263,12 +263,12 @@ class BuiltinMemory:
         return describe(self._given, self._services, state)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Embed a word as a search would, and return whether it worked."""
+        """Embed a word as a search would, and report whether it worked."""
         self._index.current("probe the embedder")
         return await probe(self._embedder, self._services.embedder_problem)
 
     async def probe_vector_availability(self) -> bool:
-        """Load what vector search needs, and return whether it can answer."""
+        """Load what vector search needs, and report whether it can answer."""
         current = self._index.current("probe vector search")
         try:
             await ensure_tables(current.file)
@@ -278,9 +278,9 @@ class BuiltinMemory:
         return current.searcher.vector_status().available is True
 
     async def close(self) -> None:
-        """Stop the sync, finish what is being written, release the file; calling it again does nothing.
+        """Stop the sync, finish pending writes and release the file; idempotent.
 
-        If the call is cancelled, all of that still happens.
+        All of this happens even if the call is cancelled.
         """
         self._index.refuse()
         await self._release()
@@ -293,7 +293,7 @@ class BuiltinMemory:
     # --- staying up to date ---
 
     async def _update(self, flight: Flight) -> SyncReport:
-        if self._scope.is_folder:  # kept before `memory/` is made in it, which says otherwise
+        if self._scope.is_folder:  # before a program creates `memory/` here, which would change the choice
             await self._keep_scope()
         report = await self._index.update(flight)
         if self._index.snapshot.files:
@@ -302,12 +302,12 @@ class BuiltinMemory:
 
     async def _keep_scope(self) -> None:
         if not self._is_scope_kept:
-            with suppress(ConfigError):  # a registry that cannot be used now: the next sync tries again
+            with suppress(ConfigError):  # the registry is unusable right now: the next sync tries again
                 await asyncio.to_thread(keep, self._scope, self._services)
                 self._is_scope_kept = True
 
     async def _look_for_changes(self, session_key: str | None) -> None:
-        """Start a sync if one is due or a conversation begins, and wait a moment for it."""
+        """Start a sync if one is due or a new session begins, and wait briefly for it."""
         is_new_session = self._scheduler.is_new_session(session_key)
         is_refreshed = self._refreshed_at > self._looked_at
         is_due = is_new_session or is_refreshed or self._is_check_due()
@@ -326,7 +326,7 @@ class BuiltinMemory:
         if is_new_session:
             flight = self._flights.start("session-start")
         elif (is_refreshed or changed != set()) and self._settings.sync.on_search:
-            # Not the one that runs: it may have passed the note that was changed since.
+            # Not the running sync: it may already have passed the note that has just changed.
             flight = self._look = self._flights.start("search", is_watched=bool(changed))
         elif self._settings.sync.on_search:
             flight = self._flights.current or self._flights.start("search")
@@ -340,16 +340,16 @@ class BuiltinMemory:
         self._index.checked_at, self._looked_at = self._services.clock(), asyncio.get_running_loop().time()
 
     def _first_sync(self) -> Flight | None:
-        """Return the sync that runs while the index has never been filled, if searches sync at all."""
+        """Return the sync that is filling the index for the first time, if searches may sync at all."""
         is_unfilled = self._index.snapshot.mark is None
         return self._flights.current if is_unfilled and self._settings.sync.on_search else None
 
     def _looking(self) -> Flight | None:
-        """Return the sync since the last refresh, until it has seen all notes."""
+        """Return the sync started since the last refresh, unless it has already seen all notes."""
         return None if self._look is None or self._look.notes_indexed.done() else self._look
 
     async def _wait_for_notes(self, flight: Flight) -> None:
-        """Wait a moment until a sync has indexed the notes; longer where nothing can be found before."""
+        """Wait briefly until a sync has indexed the notes; longer if nothing can be found before that."""
         wait_s = self._settings.sync.on_search_wait_ms / 1000
         if wait_s and self._index.snapshot.mark is None:
             wait_s = max(wait_s, FIRST_WAIT_S)
@@ -364,7 +364,7 @@ class BuiltinMemory:
         return abs(elapsed) >= self._scheduler.recheck_s
 
     def _open_watch(self, on_change: Callable[[str | None], None]) -> FolderWatch:
-        # Imported late: a single command watches nothing, and importing watchdog takes a fifth of its time.
+        # Imported late: a single command watches nothing, and importing watchdog is a fifth of its time.
         from composable_memory_adapters.builtin.sync.watcher import Watcher
 
         workspace, extra_paths = self._services.workspace_dir, self._settings.extra_paths
@@ -373,12 +373,12 @@ class BuiltinMemory:
 
     @property
     def _sync_error(self) -> str | None:
-        """Return why the last sync failed, None if it did not."""
+        """Return why the last sync failed; None if it succeeded."""
         failure = self._flights.failure or self._index.damage
         return str(failure) if failure else None
 
     def _degradations(self) -> Iterator[Degradation]:
-        """Yield what the index lacks compared with the notes."""
+        """Yield the ways in which the index falls short of the notes."""
         flight, mark = self._looking() or self._flights.current, self._index.snapshot.mark
         if flight is not None:
             if not flight.notes_indexed.done():
@@ -402,7 +402,7 @@ class BuiltinMemory:
 
     @asynccontextmanager
     async def _noting_damage(self) -> AsyncIterator[None]:
-        """Record damage that the block runs into, so that the next sync of any process repairs it."""
+        """Record any damage that the block runs into, so that the next sync of any process repairs it."""
         try:
             yield
         except IndexDamaged as damage:
@@ -410,7 +410,7 @@ class BuiltinMemory:
             raise
 
     async def _note_damage(self, what: str) -> None:
-        """Record damage, and start to repair it if searches may start a sync."""
+        """Record damage, and start repairing it if searches may start a sync."""
         await self._index.note_damage(what)
         if self._settings.sync.on_search and self._services.is_long_lived and self._flights.current is None:
             self._flights.start("search")
@@ -426,7 +426,7 @@ class BuiltinMemory:
 
 
 def _resolve(rel_path: str, workspace: Path, settings: BuiltinSettings) -> tuple[Path, str]:
-    """Return the real path of a note, and its name."""
+    """Return a note's real path and its key."""
     extra_paths, suffixes = settings.extra_paths, note_suffixes(settings.documents)
     target = resolve_memory_file(rel_path, workspace=workspace, extra_paths=extra_paths, suffixes=suffixes)
     if is_gitignored(target, workspace, extra_paths):
@@ -452,7 +452,7 @@ def _transcript_text(rel_path: str, target: Path, from_line: int | None, lines: 
 
 @contextmanager
 def _reading(rel_path: str) -> Iterator[None]:
-    """Ignore a missing file, which has no text; translate other errors of reading."""
+    """Treat a missing file as empty; translate other read errors."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""The index file of an open memory: created when needed, synced, and replaced when it is damaged."""
+"""The index file of an open memory: created when first needed, synced, and replaced if damaged."""
 
 import asyncio
 from collections.abc import Set
@@ -35,12 +35,12 @@ BACKEND_ID = "builtin"
 BACKGROUND_REASONS = frozenset({"search", "session-start", "watch", "interval"})
 """Reasons of syncs that start by themselves."""
 UNASKED = frozenset({"watch", "interval"})
-"""Those of them that start though nobody asks anything."""
+"""The background reasons that occur even if nobody is searching."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenIndex:
-    """An open index file with its searcher and synchroniser; made again when the file is replaced."""
+    """An open index file with its searcher and synchroniser; recreated when the file is replaced."""
 
     file: SqliteFile
     searcher: Searcher
@@ -48,15 +48,15 @@ class OpenIndex:
     stack: AsyncExitStack
 
     async def close(self) -> None:
-        """Release the file; what is being written is finished."""
+        """Finish pending writes and release the file."""
         await self.searcher.close()
         await self.stack.aclose()
 
 
 class IndexFile:
-    """Opens, syncs and replaces the index at one path, and knows its counts as of the last look.
+    """Opens, syncs and replaces the index at one path, and caches its counts.
 
-    The first sync that has something to write makes the file.
+    The file is created by the first sync that has something to write.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class IndexFile:
         self.snapshot = IndexSnapshot()
         self.rebuild_cost: RebuildCost | None = None
         self.damage: IndexDamaged | None = None
-        """Why the file could not be read when it was opened, until a sync has repaired it."""
+        """Why the file could not be read when it was opened; None once a sync has repaired it."""
         self.checked_at: datetime | None = None
-        """When the notes were last compared with the index, or a comparison began."""
+        """When the last comparison of the notes with the index began or ended."""
 
     async def open(self, path: Path, transcripts: Path | None) -> None:
-        """Open the file at `path` and read its counts; damage is kept in `damage`.
+        """Open the file at `path` and read its counts; damage is recorded in `damage`, not raised.
 
         Raises:
-            IndexProblem: the file cannot be read, or cannot be made.
+            IndexProblem: the file can be neither read nor created.
         """
         self.path, self._transcripts = path, transcripts
         self._open = await self._opened_file()
@@ -102,14 +102,14 @@ class IndexFile:
             self.damage = damage
 
     async def close(self) -> None:
-        """Finish what is being written and release the file."""
+        """Finish pending writes and release the file."""
         self._is_closed = True
         if self._open is not None:
             await self._open.close()
         self._open = None
 
     def refuse(self) -> None:
-        """Refuse further calls; those under way go on until `close`."""
+        """Refuse further calls; those in progress continue until `close`."""
         self._is_closed = True
 
     def current(self, operation: str) -> OpenIndex:
@@ -123,16 +123,16 @@ class IndexFile:
         return self._open
 
     async def exists(self) -> bool:
-        """Return whether there is an index; it is made by the first sync that has something to write."""
+        """Return whether the index exists; the first sync that has something to write creates it."""
         if not self._is_made and await asyncio.to_thread(self.path.exists):
             try:
-                await ensure_tables(self.current("read").file)  # another process may still be making it
+                await ensure_tables(self.current("read").file)  # another process may still be creating it
             finally:
                 self._is_made = True
         return self._is_made
 
     async def take_stock(self) -> None:
-        """Read the counts and the cost of a rebuild; one call at a time, so that the newest comes last."""
+        """Read the counts and the cost of a rebuild; calls are serialised, so the latest state wins."""
         if not await self.exists():
             return
         async with self._counting:
@@ -146,17 +146,17 @@ class IndexFile:
 
     @property
     def hears_of_changes(self) -> bool:
-        """Return whether `changed` can tell: a watch misses nothing, and all notes were looked at before."""
+        """Return whether `changed` is reliable: the watch has no gaps, and all notes were scanned once."""
         scan = self.current("search").sync.glance.scan
         return scan is not None and not scan.has_links and self._scheduler.misses_nothing
 
     async def changed(self) -> Set[str] | None:
-        """Return the paths of all notes that changed since the last sync; None if all are to be looked at."""
+        """Return the paths of all notes changed since the last sync; None if only a full scan can tell."""
         is_recent = self.hears_of_changes and self.current("search").sync.glance.is_recent
         return await self._scheduler.changed() if is_recent else None
 
     async def is_done(self) -> bool:
-        """Return whether a sync would have nothing to do unless notes have changed."""
+        """Return whether a sync would have nothing to do if no notes have changed."""
         await self.take_stock()
         found, mark = self.snapshot, self.snapshot.mark
         is_embedded = self.space is None or found.embedded == found.chunks
@@ -166,7 +166,7 @@ class IndexFile:
     # --- sync ---------------------------------------------------------------------------------------------
 
     async def update(self, flight: Flight) -> SyncReport:
-        """Sync once; a damaged file is set aside and a new one takes its place."""
+        """Run one sync; if the file is damaged, set it aside and fill a new one."""
         await self._debounce.is_watch_ready.wait()
         began = asyncio.get_running_loop().time()
         flight.notes_indexed.add_done_callback(partial(self._forget_changes, began))
@@ -199,21 +199,21 @@ class IndexFile:
         if not await self.exists():
             is_background = not flight.force and BACKGROUND_REASONS.issuperset(flight.reasons)
             if is_background and await asyncio.to_thread(self._is_nothing_to_write):
-                # Kept in memory only: looking at a folder without notes leaves no file behind.
+                # Kept in memory only: looking at a folder without notes must leave no file behind.
                 self.snapshot = IndexSnapshot(mark=SyncMark(finished_ms=milliseconds(self._services.clock())))
                 return SyncReport(reason="+".join(flight.reasons))
             await ensure_tables(self.current("sync").file)
         while (report := await self._run(flight, paths)) is None:
             if UNASKED.issuperset(flight.reasons) and not await asyncio.to_thread(
                 self._services.state_dir.exists
-            ):  # somebody has deleted it, which is not undone because a note changes
+            ):  # the user deleted it, and a changed note is no reason to recreate it
                 raise IndexProblem(self.path, "the state folder is gone; open the memory again")
             await self.reopen_if_replaced()
             await ensure_tables(self.current("sync").file)
         return report
 
     async def _run(self, flight: Flight, paths: Set[str] | None) -> SyncReport | None:
-        """Sync the open file; None if another has taken its place."""
+        """Sync the open file; None if another file has replaced it."""
         current = self.current("sync")
         try:
             return await current.sync.run(flight, paths)
@@ -223,7 +223,7 @@ class IndexFile:
             raise
 
     def _is_nothing_to_write(self) -> bool:
-        """Return whether there are neither notes nor problems with reading notes."""
+        """Return whether there are neither notes nor problems reading them."""
         found = scan(
             self._services.workspace_dir,
             self._settings.extra_paths,
@@ -237,16 +237,16 @@ class IndexFile:
     # --- forgetting ---------------------------------------------------------------------------------------
 
     async def stored(self, wanted: Forgetting) -> Stored | None:
-        """Return what is stored of lines; None where there is no index."""
+        """Return what is stored of these lines; None if there is no index."""
         return await self.current("forget").file.read(erasing.stored, wanted) if await self.exists() else None
 
     async def mark_unread(self, wanted: Forgetting) -> None:
-        """Have the next sync read all files again that say what is forgotten."""
+        """Mark every file that contains forgotten lines, so that the next sync reads it again."""
         await self.reopen_if_replaced()
         await self.current("forget").file.write(erasing.mark_unread, wanted)
 
     async def purge(self) -> str | None:
-        """Remove what the last sync left of what was forgotten; return what keeps that from being whole."""
+        """Purge what the last sync left of forgotten lines; return what still prevents that, if anything."""
         file = self.current("forget").file
         if left := await file.read(erasing.unread):
             return f"{left[0]} cannot be read now" + (f", nor can {len(left) - 1} more" if left[1:] else "")
@@ -258,10 +258,10 @@ class IndexFile:
     # --- damage, and a file that was replaced -------------------------------------------------------------
 
     async def check(self) -> str | None:
-        """Read all of the file and return what is damaged, None if nothing is.
+        """Read the whole file and describe any damage; None if there is none.
 
         Raises:
-            IndexDamaged: so much that it cannot be read.
+            IndexDamaged: the damage is so severe that the file cannot be read.
         """
         if not await self.exists():
             return None
@@ -279,7 +279,7 @@ class IndexFile:
 
     async def reopen_if_replaced(self) -> None:
         """Reopen if another process has replaced the file."""
-        # Otherwise our new connections would read the new file, and the old ones the old.
+        # Otherwise new connections would read the new file while open ones still read the old.
         if await asyncio.to_thread(self.current("sync").file.was_replaced):
             await self._reopen()
 
@@ -289,9 +289,9 @@ class IndexFile:
             await old.close()
 
     async def _replace_damaged(self) -> Path | None:
-        """Set the damaged file aside and open an empty one, unless another process has done so.
+        """Set the damaged file aside and open an empty one, unless another process already has.
 
-        A file that was set aside earlier is deleted.
+        Deletes any file that was set aside earlier.
         """
         damaged = self.current("sync")
         if await asyncio.to_thread(damaged.file.was_replaced):
@@ -304,7 +304,7 @@ class IndexFile:
         return aside
 
     async def _salvage(self, aside: Path) -> None:
-        """Copy the intact vectors of a file that was set aside: they may have been paid for."""
+        """Copy the intact vectors from a file that was set aside: they may have cost money."""
         new = self.current("sync").file
         await ensure_tables(new)
         async with SqliteFile.open(aside, readers=1) as old:
@@ -315,7 +315,7 @@ class IndexFile:
                     await new.write(integrity.restore_vectors, rows=rows)
 
     def _is_ours(self) -> bool:
-        """Return whether the file at our path is an index, or in our state folder."""
+        """Return whether the file at our path is one of our indexes, or lies in our state folder."""
         if self.path.is_relative_to(self._services.state_dir):
             return True
         with suppress(OSError), self.path.open("rb") as file:
@@ -356,18 +356,18 @@ class IndexFile:
 
 
 async def ensure_tables(file: SqliteFile) -> None:
-    """Make the tables in `file` if they are not there.
+    """Create the tables in `file` if they are missing.
 
     Raises:
         IndexTooNew: a later version wrote the file.
-        IndexDamaged: it is not a sound database.
+        IndexDamaged: the file is corrupt, or not a database.
         IndexProblem: it belongs to another program, or can be neither read nor written.
     """
     try:
         is_ready = await file.read(schema.check, path=file.path)
     except (IndexTooNew, IndexDamaged):
         raise
-    except IndexProblem:  # usually it does not exist yet; if not, writing raises the reason
+    except IndexProblem:  # usually the file does not exist yet; otherwise the write below raises the reason
         is_ready = False
     if not is_ready:
         await file.write(schema.create, path=file.path)

@@ -22,7 +22,7 @@ def _expanded(paths: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def _without_blanks(paths: object) -> object:
-    """Leave out empty strings, which would name the workspace as `.` does."""
+    """Drop empty strings, which would mean the workspace, as `.` does."""
     if not isinstance(paths, list | tuple):
         return paths
     return [path for path in paths if not isinstance(path, str) or path.strip()]
@@ -47,10 +47,10 @@ def _checked_template(value: str) -> str:
 
 
 ENGINES = ("auto", "exact", "mapped", "sqlite-vec")
-"""The engines of the builtin memory itself; packages offer others as entry points."""
+"""The builtin engines; other packages offer more through entry points."""
 
 DocumentKind = Literal["pdf", "docx", "html", "epub"]
-"""Kinds of files that are no text but hold some."""
+"""File formats that are not plain text but contain text."""
 
 PathTemplate = Annotated[str, AfterValidator(_checked_template)]
 NotePath = Annotated[Path, BeforeValidator(_strip)]
@@ -116,7 +116,7 @@ class HybridSettings(SettingsModel):
 
     @model_validator(mode="after")
     def _scale_weights(self) -> Self:
-        """Scale the weights to sum to 1; one alone leaves the rest to the other, two zeros are no choice."""
+        """Scale the weights to sum to 1; a single one leaves the rest to the other, two zeros mean unset."""
         vector, text = self.vector_weight, self.text_weight
         if vector is None and text is None:
             return self
@@ -232,7 +232,7 @@ class VectorSettings(SettingsModel):
     )
 
     def engine_for(self, count: int) -> str:
-        """Return the engine that is configured, or what `auto` chooses for so many vectors."""
+        """Return the configured engine, or the one that `auto` chooses for this many vectors."""
         if self.engine != "auto":
             return self.engine
         return "exact" if count <= self.exact_limit else "mapped"
@@ -294,9 +294,9 @@ class BuiltinSettings(NoteSettings):
 
 
 def filled_in(template: str, *, state_dir: Path, agent_id: str, workspace_id: str) -> Path:
-    """Return the path that `template` names.
+    """Return the path from a template with its placeholders filled in.
 
-    The default of the index holds the id of the workspace, so that two workspaces never share one.
+    The default path of the index contains the workspace's id, so two workspaces never share one.
     """
     filled = (
         template.replace("{stateDir}", str(state_dir))

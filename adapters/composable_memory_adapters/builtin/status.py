@@ -35,9 +35,9 @@ RERANKING = "rerank/*-*.sqlite"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryState:
-    """What the status is made of.
+    """The inputs of the status.
 
-    `watch` is None if the notes are not watched, `rebuild` if none is due, `transcripts` if none are read.
+    `watch` is None if the notes are not watched, `rebuild` if none is due, `transcripts` if none are indexed.
     """
 
     db_path: Path
@@ -84,7 +84,7 @@ def describe(settings: BuiltinSettings, services: BackendServices, now: MemorySt
 
 
 def _vector(settings: BuiltinSettings, now: MemoryState) -> VectorStatus:
-    """Return the state of vector search, with the engine that the first search will use."""
+    """Return the state of vector search, including the engine that the first search will use."""
     if now.vector.available is False or now.vector.engine is not None:
         return now.vector
     return replace(now.vector, engine=settings.store.vector.engine_for(now.snapshot.embedded))
@@ -201,7 +201,7 @@ def _iso(milliseconds: int) -> str:
 
 
 def kept(state_dir: Path) -> tuple[KeptStore, ...]:
-    """Return the indexes of all workspaces at their default place, and what rerankers have read of them."""
+    """Return the indexes of all workspaces in their default folder, and the rerankers' caches for them."""
     return tuple(
         KeptStore(
             workspace_id=path.stem.rpartition("-")[2],
@@ -218,7 +218,7 @@ def kept(state_dir: Path) -> tuple[KeptStore, ...]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Return whether an index holds no notes; one that cannot be read may hold some."""
+    """Return whether an index holds no notes; an unreadable one counts as not empty."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as index:
             return index.execute("SELECT 1 FROM files LIMIT 1").fetchone() is None

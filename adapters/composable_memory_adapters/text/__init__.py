@@ -1,1 +1,1 @@
-"""Words of notes and questions: which to look for, in which forms, and how well a text has them (pure)."""
+"""Words of notes and queries: which to look up, in which forms, and how well a text matches them (pure)."""

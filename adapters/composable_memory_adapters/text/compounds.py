@@ -1,7 +1,7 @@
-"""Words that are put together from others, as German and Dutch write them: Wasserpumpe, waterpomp (pure).
+"""Compound words, as in German and Dutch: Wasserpumpe, waterpomp (pure).
 
-Someone who asks for the Pumpe means the Wasserpumpe as well, and who asks for the Kellerschlüssel the note
-about the Schlüssel zum Keller.
+A search for Pumpe should also find Wasserpumpe, and one for Kellerschlüssel a note about the Schlüssel zum
+Keller.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from composable_memory_adapters.text.forms import folded
 from composable_memory_ops_logs.lazy import Pattern
 
 MIN_PART = 3
-"""Each part of a compound has at least so many letters."""
+"""The least number of letters in each part of a compound."""
 
 MIN_COMPOUND = 2 * MIN_PART
 
@@ -22,24 +22,24 @@ _COMMON = {
         "nl": "het een van voor niet met zijn naar wordt heeft ik wij deze dit maar ook op aan nog de",
     }.items()
 }
-"""Words by which a text is known to be in a language with compounds."""
+"""Common words by which a language with compounds is recognised."""
 
 _ANY_COMMON = frozenset[str]().union(*_COMMON.values())
 
 HEAD = 200
-"""So many characters of a text are looked at to know its language."""
+"""How many characters of a text to look at to recognise its language."""
 
 ENDINGS: Mapping[str, Sequence[str]] = {
     "de": ("", "e", "n", "en", "s", "es", "er", "ern"),
     "nl": ("", "s", "en", "e", "n", "er", "eren"),
 }
-"""Endings of nouns, by language."""
+"""Noun endings, by language."""
 
 LINKS: Mapping[str, Sequence[str]] = {"de": ("es", "en", "er", "s", "n", "e"), "nl": ("en", "s", "e")}
-"""Letters between the parts: Arbeit-s-vertrag."""
+"""Linking letters between the parts: Arbeit-s-vertrag."""
 
 LOST = ("e", "en", "n")
-"""What the first part may have lost: Woll-decke, Gieß-kanne."""
+"""Endings that the first part may have lost: Woll-decke, Gieß-kanne."""
 
 _LONG_WORDS = {
     "de": Pattern(rf"(?<!\w)[A-ZÄÖÜ][a-zäöüß]{{{MIN_COMPOUND - 1},39}}(?!\w)"),  # nouns
@@ -48,9 +48,9 @@ _LONG_WORDS = {
 
 
 def long_words(texts: Iterable[str]) -> set[str]:
-    """Return the words that may be compounds, in small letters and without accents.
+    """Return the words that may be compounds, in lower case and without accents.
 
-    Texts in languages that have none are left out.
+    Texts in languages without compounds are ignored.
     """
     words: set[str] = set()
     for text in texts:
@@ -70,14 +70,14 @@ def _language_of(text: str) -> str | None:
 
 
 def may_end_compounds(terms: Sequence[str], language: str) -> Sequence[str]:
-    """Return the terms of a question that may be the last part of a compound: in German the nouns."""
+    """Return the terms of a query that may be the last part of a compound; in German, the nouns."""
     words = [term for term in terms if language in ENDINGS and len(term) >= MIN_PART and term.isalpha()]
     nouns = [term for term in words if term[0].isupper()] if language == "de" else []
-    return nouns or words  # some write everything in small letters
+    return nouns or words  # some people write everything in lower case
 
 
 def ends(word: str, language: str) -> Iterator[str]:
-    """Yield what compounds end in whose last part is `word`, in any of its forms."""
+    """Yield the forms of `word` that a compound with it as the last part may end in."""
     bare = folded(word)
     stems = {bare} | {bare.removesuffix(ending) for ending in ENDINGS[language]}
     forms = {f"{stem}{ending}" for stem in stems if len(stem) >= MIN_PART for ending in ENDINGS[language]}
@@ -85,7 +85,7 @@ def ends(word: str, language: str) -> Iterator[str]:
 
 
 def splits(word: str, language: str) -> Iterator[tuple[Sequence[str], str]]:
-    """Yield each way in which a word may be put together: forms of the first part, and the last part.
+    """Yield each possible split of a compound: forms of the first part, and the last part.
 
     The longest last part comes first.
     """

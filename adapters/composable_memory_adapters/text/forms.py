@@ -1,8 +1,8 @@
-"""The forms in which words stand in the keyword index, for scripts whose words it cannot tell (pure).
+"""Rewrites words for the keyword index, in scripts that its tokenizer cannot handle (pure).
 
 The index splits text at everything that is neither a letter nor a digit, drops case and accents, and stems
-English (FTS5's `porter unicode61 remove_diacritics 2`). It can neither split Chinese, Japanese and Korean nor
-see that an Arabic word bears an article. Notes and questions are therefore rewritten here, both in one way.
+English (FTS5's `porter unicode61 remove_diacritics 2`). It can neither segment Chinese, Japanese and Korean
+nor separate the article from an Arabic word. So notes and queries are rewritten here, both in the same way.
 """
 
 import re
@@ -21,13 +21,13 @@ CJK = (
     "\u3105-\u312f\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
     "\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
-"""Han, kana and Hangul, for a regular expression's set."""
+"""Han, kana and Hangul, for use in a character class."""
 
 _RUN = Pattern(f"[{CJK}]+")
 _WORD = Pattern(f"[{CJK}]+|[^\\W_{CJK}]+")
 _ASCII_WORD = re.compile(r"[^\W_]+")
 _HANGUL = Pattern("[\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3]+")
-# Wide and narrow forms, and characters in two parts, as some keyboards and file systems produce them.
+# Full- and half-width forms and decomposed characters, as some keyboards and file systems produce them.
 _IRREGULAR = Pattern(
     "[\u1100-\u11ff\u2f00-\u2fdf\uf900-\ufaff\ufb50-\ufdff\ufe70-\ufefc\uff01-\uff5e\uff66-\uffdc]+"
     "|.[\u3099\u309a]"
@@ -35,7 +35,7 @@ _IRREGULAR = Pattern(
 
 _ARABIC = re.compile("[\u0610-\u06ff]")
 _ARABIC_WORD = re.compile("[\u0621-\u064a]+")
-# Vowel marks and the stretching line go; letters that are written with or without hamza become one.
+# Drop vowel marks and the tatweel (stretching) character; merge letters written with or without hamza.
 _ARABIC_LETTERS = (
     {ord(mark): None for mark in "\u0640\u0670"}
     | dict.fromkeys([*range(0x610, 0x61B), *range(0x64B, 0x660)])
@@ -47,10 +47,10 @@ _ARABIC_ENDINGS = ("ها", "ان", "ات", "ون", "ين", "يه", "ه", "ي")
 
 
 def index_text(text: str) -> str:
-    """Return what the keyword index is to hold for `text`.
+    """Return what the keyword index stores for `text`.
 
-    Text without Arabic or Asian characters is returned as it is. An Asian run becomes its overlapping pairs
-    and its last character, so that a single character is found as the beginning of a pair.
+    Text without Arabic or CJK characters is returned unchanged. A CJK run becomes its overlapping pairs and
+    its last character, so that a single character can be found as the prefix of a pair.
     """
     if text.isascii():
         return text
@@ -59,7 +59,7 @@ def index_text(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return wide, narrow and divided forms as ordinary characters, and Arabic without its marks."""
+    """Normalise full-width, half-width and decomposed characters, and drop Arabic vowel marks."""
     if text.isascii():
         return text
     text = _IRREGULAR.sub(lambda form: unicodedata.normalize("NFKC", form[0]), text)
@@ -67,24 +67,24 @@ def plain(text: str) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a plain text in their order; an Asian run is one of them."""
+    """Return the words of a normalised text in order; a CJK run is one word."""
     return _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(text)
 
 
 def tokens(word: str) -> list[str]:
-    """Return what the index holds for a plain word: of an Asian run its pairs and its last character."""
+    """Return the index's tokens for a normalised word; for a CJK run, its pairs and its last character."""
     if is_asian(word):
         return [*pairs(word), word[-1]] if len(word) > 1 else [word]
     return [_stemmed(word)]
 
 
 def pairs(run: str) -> list[str]:
-    """Return the overlapping pairs of a run of Asian characters; a run of one is its own pair."""
+    """Return the overlapping pairs of a CJK run; a run of one character is its own pair."""
     return [first + second for first, second in pairwise(run)] or [run]
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Return the different words of any text without case and accents; of Asian runs pairs and characters."""
+    """Return the set of words of any text, without case and accents; for CJK runs, pairs and characters."""
     return frozenset(_different(plain(unicodedata.normalize("NFC", text))))
 
 
@@ -94,7 +94,7 @@ def is_asian(word: str) -> bool:
 
 
 def is_hangul(run: str) -> bool:
-    """Return whether an Asian run is Korean throughout."""
+    """Return whether a CJK run is entirely Korean."""
     return _HANGUL.fullmatch(run) is not None
 
 
@@ -116,12 +116,12 @@ def _different(text: str) -> Iterator[str]:
 
 
 def _stemmed(text: str) -> str:
-    """Return `text` with Arabic words less what is written together with them, other words as they are."""
+    """Return `text` with its Arabic words stemmed, everything else unchanged."""
     return _ARABIC_WORD.sub(lambda word: _arabic_stem(word[0]), text) if _ARABIC.search(text) else text
 
 
 def _arabic_stem(word: str) -> str:
-    """Return `word` without "and", the article and common endings, as far as enough of it is left.
+    """Strip "and", the article and common endings from `word`, as long as enough of it is left.
 
     The light stemmer "light10" of Larkey, Ballesteros and Connell, "Light Stemming for Arabic Information
     Retrieval" (2007).
@@ -141,7 +141,7 @@ TOKENIZER = ("unicode61", "remove_diacritics", "2")
 
 
 class _Tokenizer(threading.local):
-    """The tokenizer of each thread, made when it is asked for first; making one takes 0.1 ms."""
+    """Each thread's tokenizer, created on first use; creating one takes 0.1 ms."""
 
     def __init__(self) -> None:
         self.tokenize = apsw.Connection(":memory:").fts5_tokenizer("porter", list(TOKENIZER))
@@ -151,19 +151,19 @@ _TOKENIZER = _Tokenizer()
 
 
 class Stemmer:
-    """Cuts texts into words as `porter unicode61` does: no case, no accents, English ones by their stems.
+    """Tokenizes texts as `porter unicode61` does: no case, no accents, English words stemmed.
 
-    A million characters of English take 50 ms, of Chinese half a second.
+    A million characters take 50 ms in English, half a second in Chinese.
     """
 
     def of_text(self, text: str) -> list[str]:
-        """Return the stems of a text in their order; of Asian runs the pairs and the last character."""
+        """Return the stems of a text in order; for CJK runs, the pairs and the last character."""
         return self.of_forms(index_text(text))
 
     def of_forms(self, text: str) -> list[str]:
-        """Return the stems of words that are in the forms of the index already."""
+        """Return the stems of words that are already in the forms of the index."""
         written = text.encode("utf-8", "replace")
         found = _TOKENIZER.tokenize(
             written, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
         )
-        return cast("list[str]", found)  # what it is without offsets and colocated words
+        return cast("list[str]", found)  # the return type without offsets and colocated tokens

@@ -1,8 +1,8 @@
-"""The forms that a word of a question may have in a note, where the index knows only English ones (pure).
+"""Inflected forms of a query's words, in languages that the index does not stem (pure).
 
-The index stems English. In other languages a question looks up each word as it is, and all that begins with
-its stem: `Pumpen` finds `Pumpe` and `Pumpenkeller`. The rules are light on purpose: they only cut common
-endings, and what they leave must be long enough to say something.
+The index stems English only. In other languages a query looks up each word as it is, and all words that begin
+with its stem: `Pumpen` finds `Pumpe` and `Pumpenkeller`. The rules are deliberately light: they only strip
+common endings, and the stem that is left must be long enough to be meaningful.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from composable_memory_adapters.text.forms import folded
 
 MIN_STEM = 3
-"""Less than this of a word says nothing."""
+"""A shorter stem is meaningless."""
 
 MIN_BEGINNING = 4
-"""A shorter stem, but in Russian, begins too many other words, and is looked up as a word of its own."""
+"""A shorter stem, except in Russian, is the prefix of too many words, so it is looked up as a word."""
 
 GERMAN_ENDINGS = "innen ern em en er es e n s t".split()
 DUTCH_ENDINGS = "heden eren en es er e s t".split()
@@ -30,7 +30,7 @@ DOUBLED = ("aa", "ee", "oo", "uu")
 
 
 def other_forms(word: str, language: str) -> Iterator[tuple[str, bool]]:
-    """Yield what other forms of `word` are or, where the second value is true, begin with."""
+    """Yield other forms of `word`, each with whether it is only a prefix."""
     if word.isalpha():
         least = MIN_STEM if language == "ru" else MIN_BEGINNING
         yield from (
@@ -39,7 +39,7 @@ def other_forms(word: str, language: str) -> Iterator[tuple[str, bool]]:
 
 
 def _romance(word: str) -> Iterator[str]:
-    """Spanish and Portuguese: the last letter may differ."""
+    """Spanish and Portuguese: only the last letter differs."""
     yield word[:-1].lower()
 
 
@@ -48,7 +48,7 @@ def _french(word: str) -> Iterator[str]:
 
 
 def _german(word: str) -> Iterator[str]:
-    """A noun begins with a capital; of a verb the participle begins with ge-."""
+    """Nouns are capitalised; the participle of a verb begins with ge-."""
     stem = _without(word.lower(), GERMAN_ENDINGS)  # ß stays, as in the index
     yield stem
     if word[0].islower():
@@ -58,7 +58,7 @@ def _german(word: str) -> Iterator[str]:
 
 
 def _dutch(word: str) -> Iterator[str]:
-    """An open syllable has one vowel where a closed one has two: ramen, raam; and brieven, brief."""
+    """An open syllable has one vowel letter where a closed one has two: ramen, raam; and brieven, brief."""
     stem = _without(folded(word), DUTCH_ENDINGS)
     stems = [stem]
     if stem.startswith("ge") and len(stem) >= MIN_BEGINNING + 2:
@@ -89,13 +89,13 @@ def _russian(word: str) -> Iterator[str]:
 
 
 def _without(word: str, endings: Sequence[str]) -> str:
-    """Return `word` less the first of the endings that it has and that leaves enough of it."""
+    """Strip the first matching ending that leaves enough of `word`."""
     fitting = (one for one in endings if word.endswith(one) and len(word) - len(one) >= _least_left(one))
     return word.removesuffix(next(fitting, ""))
 
 
 def _least_left(ending: str) -> int:
-    """Return how many letters an ending must leave: a single one often belongs to a short word (huis)."""
+    """Return how many letters an ending must leave; one letter is often part of a short word (huis)."""
     return MIN_STEM + (len(ending) == 1)
 
 
@@ -107,4 +107,4 @@ STEMS: Mapping[str, Callable[[str], Iterator[str]]] = {
     "pt": _romance,
     "ru": _russian,
 }
-"""Languages whose endings the stemmer of the index does not know."""
+"""Languages that the index's stemmer does not cover."""

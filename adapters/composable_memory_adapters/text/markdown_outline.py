@@ -1,7 +1,7 @@
 """Finds the structure of a Markdown text: its headings, and the lines that belong together (pure).
 
-Reads one line at a time, as CommonMark does as far as cutting a text needs it. A whole parser takes as long
-for this as everything else that indexing does.
+It reads line by line, following CommonMark as far as cutting a text requires. A full parser would take as
+long as all the rest of indexing.
 """
 
 import re
@@ -16,25 +16,25 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_HEADING_CHARS = 120
 MAX_LINKED_CHARS = 1000
-"""So much of a heading is looked through for links; each `[` is looked behind to the end."""
+"""How much of a heading to search for links: each `[` is followed to the end of the text."""
 MAX_PATH = 6
 
 BlockKind = Literal["heading", "paragraph", "list", "whole"]
 
-# Other lines are plain, nearly all: they only go on with what they stand in, or begin a paragraph.
+# Nearly all lines are plain: they continue the block they are in, or begin a paragraph.
 _MARK = re.compile(r"[\s#`~|\-*+=:\d]|\Z")
 _NEXT_MARK = re.compile(rf"\n(?={_MARK.pattern})")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
 _RULE = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})")
-# Each blank and colon is tried once: a row of empty cells would take the power of their number.
+# Possessive quantifiers avoid backtracking: a row of empty cells would take exponential time.
 _DELIMITER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*+:?+-*+:?+[ \t]*+)+")
 _LINK = re.compile(r"!?\[\[(?:[^\]|]*\|)?([^\]]*)\]\]|!?\[([^\]]*)\]\([^)]*\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading with its level from 1, and the 0-based line that it stands in."""
+    """A heading with its level from 1, and its 0-based line."""
 
     line: int
     level: int
@@ -43,9 +43,9 @@ class Heading:
 
 @dataclass(slots=True)
 class Block:
-    """Lines that belong together, from `start` up to `end`, which is not included; blank ones may follow.
+    """Lines that belong together, from `start` to `end` (exclusive); blank lines may follow.
 
-    A `whole` one says nothing in parts: a table, code, front matter.
+    A `whole` block makes no sense in parts: a table, code, front matter.
     """
 
     start: int
@@ -55,7 +55,7 @@ class Block:
 
 @dataclass(slots=True)
 class Outline:
-    """A text and its lines, its front matter, its blocks and headings, and where items of lists begin."""
+    """A text and its lines, front matter, blocks and headings, and the lines at which list items begin."""
 
     text: str
     lines: list[str]
@@ -66,16 +66,16 @@ class Outline:
 
     @property
     def title(self) -> str | None:
-        """Return the first heading of the first level."""
+        """Return the first level-1 heading."""
         return next((one.text for one in self.headings if one.level == 1), None)
 
     def paths(self) -> "HeadingPaths":
-        """Return for each line the headings above it, the first of the first level left out."""
+        """Return the heading path of each line, leaving out the first level-1 heading."""
         return HeadingPaths(self.headings)
 
 
 class HeadingPaths:
-    """The headings that lines stand under."""
+    """The headings above each line."""
 
     def __init__(self, headings: Sequence[Heading]) -> None:
         self._lines = [one.line for one in headings]
@@ -87,7 +87,7 @@ class HeadingPaths:
             self._paths.append(tuple(one.text for one in above if one is not title)[-MAX_PATH:])
 
     def at(self, line: int) -> tuple[str, ...]:
-        """Return the headings above a line or in it, outermost first."""
+        """Return the headings above or at a line, outermost first."""
         found = bisect_right(self._lines, line)
         return self._paths[found - 1] if found else ()
 
@@ -121,24 +121,24 @@ def _lines_with_marks(text: str) -> Iterator[int]:
 
 
 def heading_text(text: str) -> str:
-    """Return a heading or a title on one line, without links and marks, cut where it is too long."""
+    """Return a heading or title on one line, without links and markup, truncated if too long."""
     text = _LINK.sub(lambda link: link[1] or link[2] or "", text[:MAX_LINKED_CHARS])
     text = " ".join(text.replace("`", "").replace("**", "").split())
     return text if len(text) <= MAX_HEADING_CHARS else f"{text[: MAX_HEADING_CHARS - 1].rstrip()}…"
 
 
 class _Reader:
-    """Reads a text in the order of its lines."""
+    """Reads a text line by line."""
 
     def __init__(self, found: Outline) -> None:
         self.found = found
         self._fence = ""
         self._is_new = True
-        """Whether the next line with text begins a block, unless it is of the list before it."""
+        """Whether the next line with text begins a block, unless it continues the list before it."""
         self._before = ""
 
     def read_plain(self, start: int, end: int) -> None:
-        """Read the plain lines from `start` up to `end`, which may be none."""
+        """Read the plain lines from `start` to `end` (exclusive); there may be none."""
         if start == end:
             return
         if self._is_new and not self._fence:
@@ -164,7 +164,7 @@ class _Reader:
             self._is_new = True
 
     def _read_mark(self, number: int, line: str) -> None:
-        """Read a line that begins with a mark, a digit or a blank."""
+        """Read a line that begins with markup, a digit or whitespace."""
         blocks = self.found.blocks
         last = blocks[-1] if blocks else None
         is_in_list = last is not None and last.kind == "list"
@@ -203,7 +203,7 @@ class _Reader:
         return is_one_line and _UNDERLINE.fullmatch(line.rstrip()) is not None
 
     def _begin_table(self, number: int) -> None:
-        """Begin a table with the line before, which may have ended a paragraph."""
+        """Begin a table whose header is the line before, which may have been the end of a paragraph."""
         last = self.found.blocks[-1]
         if last.start == number - 1:
             last.kind, last.end = "whole", number + 1

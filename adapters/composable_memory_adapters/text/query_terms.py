@@ -1,4 +1,4 @@
-"""What a question asks the keyword index for; `forms` has the half that notes and questions share."""
+"""Turns a query into keyword lookups; `forms` has the half that notes and queries share."""
 
 import re
 import unicodedata
@@ -27,7 +27,7 @@ LONGEST_OPENING = 200
 _WORD = re.compile(r"[^\W_]+|\S")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
-# Bounded, because every opening mark without a closing one is searched for to the end.
+# Bounded, because every unmatched opening quote is followed to the end of the text.
 _QUOTED = re.compile(
     r'"([^"]{0,300})"|“([^”]{1,300})”|„([^“”]{1,300})[“”]|«([^»]{1,300})»|`([^`]{1,300})`'
     r"|「([^」]{1,300})」|『([^』]{1,300})』"
@@ -35,7 +35,7 @@ _QUOTED = re.compile(
 _IDENTIFIER = re.compile(
     r"(?<![^\W_])[^\W_]++(?:(?:->|[-._/\\:@#+]{1,3})[^\W_]++)+|\b[^\W\d_]*[a-z0-9][A-Z]\w*"
 )
-# Longest first. A word that is wrongly shortened is still found: its pairs are all in the full word.
+# Longest first. A word stripped too far is still found: its pairs are all in the full word.
 _PARTICLES = (
     *("에서", "으로", "에게", "한테", "처럼", "같이", "보다", "까지", "부터", "마다", "밖에", "대로"),
     *"은는이가을를의에로와과도만",
@@ -46,9 +46,9 @@ _FIRST_SYLLABLE, _SYLLABLES_A_VOWEL = 0xAC00, 28
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Words that stand one after the other; where `is_open`, the last one is the beginning of a word.
+    """Words in sequence; if `is_open`, the last one is a prefix.
 
-    `counts_less` says that it is a word that only ends in what was asked for.
+    `counts_less` marks a word that only ends in the one asked for.
     """
 
     words: tuple[str, ...]
@@ -57,19 +57,19 @@ class Lookup:
 
     @property
     def fts5(self) -> str:
-        """Return it as an FTS5 string; nothing in it can act as an operator."""
+        """Return the lookup as an FTS5 string; nothing in it can act as an operator."""
         return f'"{" ".join(self.words)}"' + ("*" if self.is_open else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeywordQuery:
-    """The words of a question that are worth looking up, best used by `match_any`.
+    """The words of a query that are worth looking up, usually through `match_any`.
 
-    `terms` are words, pairs of Asian characters, or single ones where nothing else was asked. `phrases` are
-    what was quoted and what is written like an identifier, a path or a date; their words are terms as well.
-    `language` is that of the question; where the index does not stem it, other forms of a term are looked up
-    as well. `names` are words that are written like names. `compounds` are words of the index that end in a
-    term: they stand in for a term that is `unknown` to the index, and count less than one that is known.
+    `terms` are words, pairs of CJK characters, or single characters if there is nothing else. `phrases` are
+    quoted text and anything written like an identifier, path or date; their words are terms as well.
+    `language` is the query's; if the index does not stem it, other forms of each term are looked up too.
+    `names` are words written like names. `compounds` are indexed words that end in a term: they replace a
+    term that is `unknown` to the index, and count less than one that is known.
     """
 
     terms: tuple[str, ...]
@@ -81,7 +81,7 @@ class KeywordQuery:
 
     @cached_property
     def sought(self) -> tuple[tuple[Lookup, ...], ...]:
-        """Return the alternatives to look up for each term, as it is written first, then for each phrase."""
+        """Return the alternatives for each term, its own spelling first, then those for each phrase."""
         return (
             *(
                 (_sequence(term), *_other_forms(term, self.language), *self._compounds_of(term))
@@ -96,9 +96,9 @@ class KeywordQuery:
 
     @cached_property
     def groups(self) -> tuple[tuple[Lookup, ...], ...]:
-        """Return the alternatives of each term, any of which will do, then those of each phrase.
+        """Return the alternatives for each term, any of which will do, then those for each phrase.
 
-        Behind them come those that count less.
+        Those that count less come last.
         """
         less = (tuple(one for one in each if one.counts_less) for each in self.sought)
         return (
@@ -117,9 +117,9 @@ class KeywordQuery:
 
 
 def analyse(query: str) -> KeywordQuery:
-    """Find what is worth looking up in `query`; a query of nothing but stop words is looked up as it is.
+    """Find the terms worth looking up in `query`; one of nothing but stop words is looked up as it is.
 
-    Looks at the first 8,000 characters and keeps the first 64 different terms and 16 phrases.
+    Reads the first 8,000 characters, and keeps the first 64 distinct terms and 16 phrases.
     """
     query = plain(unicodedata.normalize("NFC", query[:MAX_CHARACTERS]))
     words = words_of(query)
@@ -158,15 +158,15 @@ def topic_of(query: str) -> str:
 def question_language(
     words: Iterable[str], languages: Mapping[str, Collection[str]], *, is_question: bool
 ) -> str:
-    """Return which of the languages, with their stop words, a question is in; English if none is clearer.
+    """Detect the language of a query by its stop words; English if no other has more.
 
-    One word of another language will do in a question that has none of those that an English one has.
+    A single stop word is enough in a question without English ones.
     """
     bare = [folded(word) for word in words]
     if 2 * sum(_CYRILLIC.match(word) is not None for word in bare) > len(bare):
         return "ru"
     counts = {language: sum(word in stops for word in bare) for language, stops in languages.items()}
-    best = max(counts, key=lambda language: counts[language])  # the first of equals, which is English
+    best = max(counts, key=lambda language: counts[language])  # English comes first, so it wins ties
     enough = 1 if is_question and not counts["en"] else 2
     return best if counts[best] >= enough else "en"
 
@@ -182,7 +182,7 @@ def _content_terms(words: list[str], language: str) -> Iterator[str]:
         elif is_asian(word):
             yield from _chinese_terms(word)
         elif folded(word) not in stops or (len(word) > 1 and word.isupper() and not shouted):
-            # In mixed case "IT" and "US" are names.
+            # In a mixed-case query, "IT" and "US" are names.
             yield word
 
 
@@ -192,7 +192,7 @@ def _all_terms(words: list[str]) -> Iterator[str]:
 
 
 def _korean_terms(word: str) -> Iterator[str]:
-    """Yield the pairs of a word without its last particle; of a single syllable also what begins with it."""
+    """Yield the pairs of a word without its last particle; for a single syllable also the syllable itself."""
     particle = next((one for one in _PARTICLES if word.endswith(one)), "")
     bare = word.removesuffix(particle)
     if len(bare) > 1:
@@ -204,20 +204,20 @@ def _korean_terms(word: str) -> Iterator[str]:
 
 
 def _may_follow(particle: str, syllable: str) -> bool:
-    """Whether this form of a particle can stand behind `syllable`: some have one for each kind of end."""
+    """Return whether this particle can follow `syllable`: some have one form per kind of ending."""
     ends_in_consonant = (ord(syllable) - _FIRST_SYLLABLE) % _SYLLABLES_A_VOWEL > 0
     return particle not in (_AFTER_VOWEL if ends_in_consonant else _AFTER_CONSONANT)
 
 
 def _chinese_terms(run: str) -> Iterator[str]:
-    """Yield the pairs of a Chinese or Japanese run that say something.
+    """Yield the meaningful pairs of a Chinese or Japanese run.
 
-    A character between others that only join is asked for alone: the pairs that it makes with them differ
-    from sentence to sentence.
+    A meaningful character between two function characters is looked up alone: its pairs with them vary from
+    sentence to sentence.
     """
     all_pairs = pairs(run)
     asking = {at + more for at, pair in enumerate(all_pairs) if _only_asks(pair) for more in range(len(pair))}
-    # Dictionaries keep the order of a list, and are looked up in a text of thousands of characters at once.
+    # Dictionaries keep order like a list, but are quick to look up in a run of thousands of characters.
     open_places = dict.fromkeys(at for at, char in enumerate(run) if not _only_joins(char))
     telling = {at for at in open_places if at + 1 in open_places and not _only_asks(all_pairs[at])}
     covered = asking | telling | {at + 1 for at in telling}
@@ -233,7 +233,7 @@ def _only_asks(pair: str) -> bool:
 
 
 def says_nothing(pair: str) -> bool:
-    """Return whether a pair of Asian characters only asks, or only joins others."""
+    """Return whether a pair of CJK characters consists of question or function words only."""
     return _only_asks(pair) or all(map(_only_joins, pair))
 
 
@@ -250,24 +250,24 @@ def _phrases(query: str) -> Iterator[str]:
 
 
 def _other_forms(term: str, language: str) -> Iterator[Lookup]:
-    """Yield lookups of all that begins like other forms of a word."""
+    """Yield lookups for other forms of a word."""
     if language in inflection.STEMS and not is_asian(term):
         for form, is_open in inflection.other_forms(term, language):
             yield Lookup((form,), is_open=is_open)
 
 
 def _sequence(text: str) -> Lookup:
-    """Return the lookup of words in this order, of a single Asian character as the beginning of a pair."""
+    """Return a lookup of words in this order; a single CJK character becomes the prefix of a pair."""
     found = tuple(_in_sequence(text))
     return Lookup(found, is_open=len(found[-1]) == 1 and is_asian(found[-1]))
 
 
 def _in_sequence(text: str) -> Iterator[str]:
-    """Yield the tokens that a text with this phrase has one after the other in the index."""
+    """Yield the consecutive tokens that a text with this phrase has in the index."""
     *words, last = words_of(text) or [""]
     for word in words:
         yield from tokens(word)
-    # In the text the last run may go on, so its last character alone is not asked for.
+    # The last run may continue in the text, so its last character is not looked up alone.
     yield from pairs(last) if is_asian(last) else tokens(last)
 
 

@@ -1,8 +1,8 @@
-"""How well a passage answers the words of a question, computed from where in it the words are.
+"""Scores how well a passage matches a query's words, from their positions in it.
 
-SQLite's `bm25()` chooses the candidates; it cannot score them for people. In a small index it counts a word
-that half of the passages have as worthless, and it does not see whether the words stand together. Texts that
-another memory has found are scored in the same way: how rare a word is, is estimated from what it found.
+SQLite's `bm25()` selects the candidates, but its scores are not fit for users. In a small index it treats a
+word that half of the passages have as worthless, and it ignores whether the words are close together. Texts
+found by another memory are scored in the same way, with the rarity of words estimated from what it found.
 """
 
 from collections.abc import Sequence
@@ -14,27 +14,27 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 K1 = 1.2
 B = 0.75
-"""How fast repetition stops to count, and how much length is held against a passage: FTS5's own values."""
+"""BM25's saturation of repetitions and its length penalty; FTS5's own values."""
 
 WINDOW_TOKENS = 16
-"""Words this near to each other count as standing together."""
+"""Words within this distance count as close together."""
 
 WINDOW_SHARE = 0.5
-"""What standing together is worth, measured in what occurring at all is worth."""
+"""The weight of closeness, relative to that of occurring at all."""
 
 STEEPNESS = 2.4
-"""How fast relevance comes near to the best score: a passage with all that is expected of it has 0.91."""
+"""How fast the score approaches 1: a passage with everything expected of it has 0.91."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relevance:
-    """Scores passages for one question.
+    """Scores passages for one query.
 
-    `rarities` belong to the terms that are looked up, in the order of their places; `missing` is the sum for
-    those that no passage has. They weigh on every score: a question half of which is unknown has no full hit.
+    `rarities` are those of the looked-up terms, in the order of `places`; `missing` is the sum for terms that
+    no passage has. They lower every score: a query whose words are half unknown has no full match.
 
-    Token numbers, ascending, say where each term begins in a passage of `length` tokens; `counts` how much
-    each counts there, which is how often it is there where nothing else is said.
+    `places` are the token numbers, ascending, at which each term occurs in a passage of `length` tokens.
+    `counts` are the terms' weighted frequencies, by default how often each occurs.
     """
 
     rarities: Sequence[float]
@@ -43,17 +43,17 @@ class Relevance:
 
     @property
     def scale(self) -> float:
-        """Return the score of a passage of average length with every term once, all near each other."""
+        """Return the score of a passage of average length with every term once, all close together."""
         return (1 + WINDOW_SHARE) * (sum(self.rarities) + self.missing)
 
     def length_norm(self, length: int) -> float:
-        """Return by how much a word counts less in a passage of so many tokens than in an average one."""
+        """Return the factor of the penalty for a passage of this many tokens; 1 for an average one."""
         return 1 - B + B * length / self.average_length
 
     def of(
         self, places: Sequence[Sequence[int]], *, length: int, counts: Sequence[float] | None = None
     ) -> float:
-        """Return BM25 plus the rarity of the terms that stand together; 0 or more, without an upper end."""
+        """Return BM25 plus the rarity of the terms that are close together; 0 or more, unbounded."""
         penalty = K1 * self.length_norm(length)
         bm25 = rarest = 0.0
         there = 0
@@ -66,7 +66,7 @@ class Relevance:
     def by_term(
         self, places: Sequence[Sequence[int]], *, length: int, counts: Sequence[float] | None = None
     ) -> list[float]:
-        """Return what each term adds to the relevance; together they are what `of` returns."""
+        """Return each term's share of the relevance; they sum to the result of `of`."""
         penalty = K1 * self.length_norm(length)
         found = sorted([(at, term) for term, positions in enumerate(places) for at in positions])
         windows = [{term for at, term in found if end - WINDOW_TOKENS <= at <= end} for end, _ in found]
@@ -79,7 +79,7 @@ class Relevance:
         ]
 
     def _densest_window(self, places: Sequence[Sequence[int]]) -> float:
-        """Return the largest sum of rarities of different terms within `WINDOW_TOKENS`."""
+        """Return the largest sum of rarities of distinct terms within `WINDOW_TOKENS`."""
         rarities = self.rarities
         found = sorted([(at, term) for term, positions in enumerate(places) for at in positions])
         inside = [0] * len(places)
@@ -100,27 +100,27 @@ class Relevance:
 
 
 def absolute_score(relevance: float, *, scale: float) -> float:
-    """Return a relevance as a score in [0, 1), which means the same for every question."""
+    """Return a relevance as a score in [0, 1) that means the same for every query."""
     return 1 - exp(-STEEPNESS * relevance / scale)
 
 
 def rarity(passages: int, frequency: int) -> float:
-    """Return the inverse document frequency of a term that `frequency` of `passages` contain; above 0.
+    """Return the inverse document frequency of a term in `frequency` of `passages`; always above 0.
 
-    Robertson and Sparck Jones's weight with 1 added inside the logarithm, as Lucene has it: FTS5's form falls
-    to nothing for a term in half of the passages, which in an index of three notes is almost any term.
+    Robertson and Sparck Jones's weight with 1 added inside the logarithm, as in Lucene: FTS5's form drops to
+    zero for a term in half of the passages, which in an index of three notes is almost any term.
     """
     return log(1 + (passages - frequency + 0.5) / (frequency + 0.5))
 
 
 PHRASE_SHARE = 0.25
-"""Weight of a phrase in addition to its words, which are counted already."""
+"""The weight of a phrase on top of its words, which are already counted."""
 
 MISSING_NAME = 2.0
 """How many other missing words a missing name weighs: what is found without it seldom answers."""
 
 MIN_PREFIX = 3
-"""A word that occurs nowhere is taken for a prefix if it has at least so many letters."""
+"""A word of at least this many letters that occurs nowhere is treated as a prefix."""
 
 MAX_TEXTS = 2500
 """How many texts a `StemCache` keeps; with their stems, English passages take about 25 MB."""
@@ -128,23 +128,23 @@ MAX_TEXTS = 2500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """The score of a passage for its words, in [0, 1); `exact` if it contains all of them."""
+    """The keyword score of a passage, in [0, 1); `exact` if it has all the words."""
 
     words: float
     exact: bool
 
 
 class StemCache:
-    """Keeps the stems of passages, which consecutive queries need again; threads may share it."""
+    """Caches the stems of passages, which consecutive queries need again; may be shared by threads."""
 
     def __init__(self, max_texts: int = MAX_TEXTS) -> None:
         self._max_texts = max_texts
         self._kept: dict[str, str] = {}
 
     def of_texts(self, texts: Sequence[str], stemmer: Stemmer) -> list[str]:
-        """Return the stems of each text in their order, with a blank before and behind each."""
+        """Return the stems of each text in order, each surrounded by spaces."""
         if len(self._kept) > self._max_texts:
-            self._kept = {}  # a new one, because other threads may still be using the old one
+            self._kept = {}  # a new dictionary, because other threads may still be using the old one
         kept = self._kept
         for text in texts:
             if text not in kept:
@@ -159,9 +159,9 @@ def score(
     *,
     times: int = 1,
 ) -> list[Scored]:
-    """Return the score of each text for its words; `texts` are all passages of the documents found.
+    """Return the keyword score of each text; `texts` are all passages of the documents found.
 
-    The memory that they are from is taken to be `times` as large, and the rest of it to lack the words.
+    The memory they come from is assumed to be `times` as large, and the rest of it to lack the words.
     """
     stemmer = Stemmer()
     passages = (cache or StemCache()).of_texts(texts, stemmer)
@@ -186,7 +186,7 @@ def score(
 
 @dataclass(frozen=True, slots=True)
 class _StemPattern:
-    """What is looked for at each place of a lookup: stems with a blank before and, unless open, behind."""
+    """The stems to match at each position: a space before and, unless the lookup is open, after each."""
 
     sequence: tuple[tuple[str, ...], ...]
 
@@ -200,7 +200,7 @@ class _StemPattern:
     @staticmethod
     def _of_one(lookup: Lookup, stemmer: Stemmer, passages: Sequence[str]) -> list[str]:
         sequence = [f" {stem} " for stem in stemmer.of_forms(" ".join(lookup.words))]
-        # A single word that occurs nowhere may be a prefix, which is how QMD matched it.
+        # A single word that occurs nowhere may be a prefix, which is how QMD would have matched it.
         is_long = len(sequence) == 1 and len(sequence[0]) >= MIN_PREFIX + 2
         is_open = lookup.is_open or (is_long and not any(sequence[0] in passage for passage in passages))
         if sequence and is_open:
@@ -208,7 +208,7 @@ class _StemPattern:
         return sequence
 
     def places(self, passage: str) -> list[int]:
-        """Return the positions in a passage where it matches, ascending."""
+        """Return the positions in a passage at which it matches, ascending."""
         if len(self.sequence) == 1 and len(self.sequence[0]) == 1:
             return _positions(passage, self.sequence[0][0])
         found = [{at for one in stems for at in _positions(passage, one)} for stems in self.sequence]
@@ -217,7 +217,7 @@ class _StemPattern:
 
 
 def _positions(passage: str, wanted: str) -> list[int]:
-    """Return which of the stems of a passage are `wanted`, counted from 0."""
+    """Return the 0-based positions of the stem `wanted` in a passage."""
     found: list[int] = []
     number = begin = 0
     at = passage.find(wanted)

@@ -1,7 +1,8 @@
-"""Cuts the part of a passage that is shown with a result, and marks in it what was asked for (pure).
+"""Chooses the part of a passage to show with a result, and highlights the query's words in it (pure).
 
-What is shown is a run of neighbouring lines. Of each line it is estimated how likely it answers, by the rare
-words of the question in it and, for less, in the lines beside it; the run with the largest sum is shown.
+The part is a run of consecutive lines. Each line gets an estimate of how likely it answers the query, from
+the rare query words in it and, with less weight, in the lines next to it; the run with the largest sum is
+shown.
 """
 
 import unicodedata
@@ -20,27 +21,27 @@ ELLIPSIS = "…"
 ZERO_WIDTH_JOINER = "\u200d"
 
 LONGEST_CLUSTER = 32
-"""More marks than this are no writing, and may be parted."""
+"""More combining marks than this on a character are not real text, and may be split."""
 
 STEEPNESS = 12.0
-"""How much likelier a line answers that has all words, as a power of e; 6 to 24 show the same within 0.01."""
+"""How much likelier a line with all the words is, as a power of e; 6 to 24 show the same within 0.01."""
 
 NEIGHBOUR_SHARE = 0.6
-"""What words in the line before or behind count: an answer often stands beside what it answers."""
+"""The weight of words in adjacent lines: an answer is often next to the line that names its subject."""
 
 LONG_LINE = 4 / 7
-"""A line longer than this share of a snippet is taken sentence by sentence."""
+"""A line longer than this share of a snippet is split into sentences."""
 
 LONG_SENTENCE = 2 / 7
-"""A sentence that is longer than `LONG_LINE` is cut to pieces of this share."""
+"""A sentence longer than `LONG_LINE` is cut into pieces of this share."""
 
 LEAST_ADDED = 1 / 8
-"""Less than this share of a snippet is not added to whole sentences only to break off within one."""
+"""A partial sentence is only added to whole ones if it fills at least this share of a snippet."""
 
 SHORTEST_SENTENCE = 40
-"""A shorter one, such as "Dr.", stays with what follows."""
+"""A shorter one, such as "Dr.", is joined with what follows."""
 
-# It begins with one set of characters, to which the engine then leaps; between two branches it does not.
+# Starts with one character class, to which the regex engine can skip; with two alternatives it could not.
 _SENTENCE_END = Pattern(
     r"[.!?…。！？](?:(?<=[.!?…])[.!?…]*[\"'”’»)\]]*\s+|(?<=[。！？])[。！？]*[」』”’）]*)"
 )
@@ -50,15 +51,15 @@ _BORDER = Pattern(
 )
 
 LATIN = frozenset(f"{ascii_letters}{digits}")
-"""What no stem stands behind in a word: only in Arabic is anything taken off the front of one."""
+"""Characters that never precede a stem within a word: only Arabic words have prefixes stripped."""
 
 Span = tuple[int, int]
-"""Where a part of a text begins and ends."""
+"""Where a part of a text begins and ends (exclusive)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A part of a passage, and where in it words of the question stand: ascending, apart from each other."""
+    """A part of a passage, and the positions of query words in it: ascending and disjoint."""
 
     text: str
     highlights: tuple[Span, ...] = ()
@@ -66,7 +67,7 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class _Sought:
-    """What is looked for: `stem` is the word as the index has it, `literal` is in every form of it."""
+    """What to look for: `stem` is the word as the index has it, `literal` a string in all of its forms."""
 
     literal: str
     stem: str
@@ -74,9 +75,9 @@ class _Sought:
 
 
 class SnippetMaker:
-    """Makes the snippets for one question, all in one thread.
+    """Makes the snippets for one query; not thread-safe.
 
-    `rarities` belong to the terms of the question; without them all count alike.
+    `rarities` are those of the query's terms; without them all terms count the same.
 
         SnippetMaker(analyse("where is the trolley?")).snippet(text)
     """
@@ -96,12 +97,11 @@ class SnippetMaker:
         self._likely: dict[tuple[int, int, int], float] = {}
 
     def snippet(self, text: str, *, limit: int = MAX_SNIPPET_CHARS, head: int = 0) -> Snippet:
-        """Return at most `limit` characters of `text`: the part that most likely answers the question.
+        """Return the part of `text` that most likely answers the query, at most `limit` characters.
 
-        It begins and ends with a sentence or a word where that can be, with "…" where something is left out.
-        Of parts that are equally likely the first is taken. No character is parted from its marks. The first
-        `head` characters, such as front matter, are passed over if no word of the question is in them and
-        anything follows.
+        It begins and ends at a sentence or word boundary if possible, with "…" where text is left out. Of
+        equally likely parts, the first is chosen. Combining marks stay with their character. The first `head`
+        characters, such as front matter, are skipped if they contain no query word and are not all there is.
         """
         found = self._matches(text)
         if head and not text[head:].isspace() and head < len(text) and (not found or found[0][0] >= head):
@@ -121,14 +121,14 @@ class SnippetMaker:
             return _Sought(_folded(word), "", is_open)
         stems = self._stemmer.of_forms(word)
         if word.isascii():
-            self._stems[word] = stems  # most words that are found stand there as they were asked for
+            self._stems[word] = stems  # most words that are found have the spelling of the query
         stem = next(iter(stems), "")
-        # Where a stem does not begin its word, only its last letter differs: happy, happi; ability, abl.
+        # If a stem is not a prefix of its word, only the last letter differs: happy, happi; ability, abl.
         literal = stem[:-1] if len(stem) > 2 and stem[-1] in "eil" and not is_open else stem
         return _Sought(_folded(literal), stem, is_open)
 
     def _matches(self, text: str) -> list[tuple[int, int, int]]:
-        """Return where words of the question stand, and which, in their order."""
+        """Return the positions of query words and the number of the term each belongs to, in order."""
         folded, found = _folded(text), set[tuple[int, int, int]]()
         for number, sought in self._sought:
             literal = sought.literal
@@ -137,7 +137,7 @@ class SnippetMaker:
                 end = at + len(literal)
                 if not sought.stem:
                     found.add((at, end, number))
-                elif not at or text[at - 1] not in LATIN:  # else it is within a word, as port in important
+                elif not at or text[at - 1] not in LATIN:  # otherwise within a word: port in important
                     start, end = _word_around(text, at, end)
                     if self._is_form(text[start:end], sought):
                         found.add((start, end, number))
@@ -153,7 +153,7 @@ class SnippetMaker:
         return sought.stem in stems
 
     def _part(self, text: str, found: Sequence[tuple[int, int, int]], limit: int) -> Span:
-        """Return the part of a text to show, at most `limit` characters of it."""
+        """Return the part of a text to show, at most `limit` characters."""
         if found:
             units = [*_units(text, limit)]
             first, last = _best_run(units, self._likelihoods(units, found), limit)
@@ -163,7 +163,7 @@ class SnippetMaker:
         return _widened(text, units[first][0], units[last][1], limit)
 
     def _likelihoods(self, units: Sequence[Span], found: Sequence[tuple[int, int, int]]) -> list[float]:
-        """Return how likely each unit answers, not to scale: exp of the share of the question that it has."""
+        """Return each unit's unnormalised likelihood of answering: exp of its share of the query's words."""
         said = [0] * len(units)
         at = 0
         for start, _, number in found:
@@ -174,7 +174,7 @@ class SnippetMaker:
         return [known.get(side) or self._likelihood(*side) for side in sides]
 
     def _likelihood(self, before: int, own: int, behind: int) -> float:
-        """Return how likely a unit answers with these words in it and beside it, each a bit by its place."""
+        """Return a unit's likelihood; the arguments are bit sets of the terms before, in and behind it."""
         share = self._weight(own)
         share += NEIGHBOUR_SHARE * (self._weight(before & ~own) + self._weight(behind & ~own))
         likely = exp(STEEPNESS * min(1.0 + NEIGHBOUR_SHARE, share / self._total))
@@ -186,7 +186,7 @@ class SnippetMaker:
 
 
 def _units(text: str, limit: int) -> Iterator[Span]:
-    """Yield the lines of a text, of long ones the sentences, of long sentences pieces; together all of it."""
+    """Split a text into lines, long lines into sentences and long sentences into pieces."""
     longest, piece = max(1, int(limit * LONG_LINE)), max(1, int(limit * LONG_SENTENCE))
     begin = 0
     for line in text.splitlines(keepends=True):
@@ -217,7 +217,7 @@ def _sentence_ends(text: str, begin: int, end: int) -> Iterator[int]:
 
 
 def _best_run(units: Sequence[Span], likely: Sequence[float], limit: int) -> Span:
-    """Return the first and last unit of the run of at most `limit` characters with the largest sum."""
+    """Return the first and last unit of the run with the largest sum, of at most `limit` characters."""
     sums = [0.0, *accumulate(likely)]
     best, run, last = -1.0, (0, 0), 0
     for first, (begin, _) in enumerate(units):
@@ -231,7 +231,7 @@ def _best_run(units: Sequence[Span], likely: Sequence[float], limit: int) -> Spa
 
 
 def _widened(text: str, begin: int, end: int, limit: int) -> Span:
-    """Return a part with what fits before and behind it, as far as whole sentences, else words, go."""
+    """Extend a part on both sides by whole sentences, or else whole words, as far as they fit."""
     room = max(0, limit - (end - begin))
     behind = min(len(text) - end, room - min(begin, room // 2))
     earliest, latest = begin - min(begin, room - behind), end + behind
@@ -260,7 +260,7 @@ def _before_blank(text: str, earliest: int, latest: int, worth: int) -> int:
 
 
 def _stripped(text: str, begin: int, end: int) -> Span:
-    """Return a part without blanks where it is cut, unless it is nothing else."""
+    """Trim whitespace at the cut ends of a part, unless it is all whitespace."""
     part = text[begin:end]
     if part.isspace():
         return begin, end
@@ -272,7 +272,7 @@ def _stripped(text: str, begin: int, end: int) -> Span:
 
 
 def _joined(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield spans in ascending order, those that touch as one."""
+    """Merge touching or overlapping spans, which come in ascending order."""
     joined: Span | None = None
     for begin, end in spans:
         if joined is None:
@@ -287,7 +287,7 @@ def _joined(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _word_around(text: str, begin: int, end: int) -> Span:
-    """Return where the word begins and ends that holds a part of a text."""
+    """Return the bounds of the word that contains a part of a text."""
     while begin and (before := text[begin - 1]).isalnum() and (before.isascii() or not is_asian(before)):
         begin -= 1
     rest = _REST_OF_WORD.match(text, end)
@@ -295,7 +295,7 @@ def _word_around(text: str, begin: int, end: int) -> Span:
 
 
 def _boundary(text: str, place: int, end: int) -> int:
-    """Return the first place from `place` on where a character begins that is more than a mark on another."""
+    """Return the first position from `place` on at which a character begins that is not a combining mark."""
     for begin in range(place, min(end, place + LONGEST_CLUSTER)):
         if not _belongs_to_previous(text, begin):
             return begin
@@ -309,12 +309,12 @@ def _belongs_to_previous(text: str, place: int) -> bool:
 
 
 def _folded(text: str) -> str:
-    """Return `text` without case and accents, character for character, as the keyword index compares."""
+    """Return `text` without case and accents, one character for one, as the keyword index compares."""
     return text.lower() if text.isascii() else text.translate(_FOLDS)
 
 
 class _Folds(dict[int, int]):
-    """What each character becomes, kept once it was asked for."""
+    """Caches what each character folds to."""
 
     def __missing__(self, code: int) -> int:
         character = chr(code)

@@ -1,3 +1,3 @@
-"""Stores of vectors: in memory, in a mapped file of int8 codes, and in a table of sqlite-vec."""
+"""Vector stores: in memory, in a memory-mapped file of int8 codes, and in a sqlite-vec table."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Vectors kept in memory, each of which is compared with a query; and a store of records over them."""
+"""Vectors in memory, searched by comparing each with the query; and a record store on top of them."""
 
 import asyncio
 import threading
@@ -17,10 +17,10 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 Ids: TypeAlias = NDArray[np.int64]
 Matrix: TypeAlias = NDArray[np.float32]
-"""One vector a row."""
+"""One vector per row."""
 
 GROUPS = 4
-"""There are so many times more groups than scores wanted, so that few of the best share one."""
+"""How many groups per wanted score, so that few of the best scores share a group."""
 
 Neighbour: TypeAlias = tuple[int, float]
 """An id and its cosine to the query, in [-1, 1]."""
@@ -28,14 +28,14 @@ Neighbour: TypeAlias = tuple[int, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Ascending ids, and their vectors."""
+    """Ids in ascending order, and their vectors."""
 
     ids: Ids
     matrix: Matrix
 
 
 class ExactVectors:
-    """Vectors of one length, unit or zero, as float32; each search looks at all of them.
+    """Vectors of one dimension, unit length or zero, as float32; each search compares all of them.
 
     It holds an immutable snapshot that `add` and `remove` replace, so any number of threads may search while
     one thread changes it.
@@ -51,7 +51,7 @@ class ExactVectors:
         return self._rows.ids
 
     def add(self, ids: Sequence[int] | Ids, matrix: Matrix) -> None:
-        """Put row i of `matrix` under `ids[i]`, in place of what that id held; the ids are distinct."""
+        """Store row i of `matrix` under `ids[i]`, replacing what that id held; ids must be distinct."""
         if matrix.shape != (len(ids), self.dims):
             raise ValueError(f"{len(ids)} ids need a matrix of {(len(ids), self.dims)}, got {matrix.shape}")
         new, old = np.array(ids, dtype=np.int64), self._without(ids)
@@ -61,11 +61,11 @@ class ExactVectors:
         self._rows = _Rows(ids=new[order], matrix=np.asarray(matrix[order], dtype=np.float32))
 
     def remove(self, ids: Sequence[int] | Ids) -> None:
-        """Forget these ids; unknown ones are fine."""
+        """Remove these ids; unknown ones are ignored."""
         self._rows = self._without(ids)
 
     def search(self, query: ArrayLike, k: int) -> list[Neighbour]:
-        """Return the `k` nearest, best first, equal cosines by id; nothing for a query without direction."""
+        """Return the `k` nearest, best first, ties by id; none if the query has no direction."""
         rows, unit = self._rows, direction(query)
         return [] if unit is None else nearest(rows.ids, products(rows.matrix, unit), k)
 
@@ -89,16 +89,16 @@ class ExactVectors:
 
 
 def nearest(ids: Ids, cosines: Matrix, k: int) -> list[Neighbour]:
-    """Return the `k` best of parallel `ids` and `cosines`, best first, equal ones by id."""
+    """Return the `k` best of parallel `ids` and `cosines`, best first, ties by id."""
     places = np.flatnonzero(cosines >= at_least(cosines, k))
     places = places[np.lexsort((ids[places], -cosines[places]))][:k]
     return list(zip(ids[places].tolist(), cosines[places].tolist(), strict=True))
 
 
 def at_least(scores: Matrix, count: int) -> float:
-    """Return a number that at least `count` of the scores reach, and few more.
+    """Return a threshold that at least `count` scores reach, and few more.
 
-    It is that of the largest of groups: to part all scores takes ten times as long.
+    Only the largest score of each group is partitioned: partitioning all takes ten times as long.
     """
     size = len(scores) // (GROUPS * count) if count > 0 else 0
     if size > 1:
@@ -108,25 +108,25 @@ def at_least(scores: Matrix, count: int) -> float:
 
 
 def unit_rows(matrix: Matrix) -> Matrix:
-    """Return `matrix` with every row scaled to length 1; rows of zeros stay."""
+    """Return `matrix` with every row scaled to length 1; zero rows stay zero."""
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True).astype(np.float32)
     units: Matrix = np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0)
     return units
 
 
 def cosines(matrix: Matrix, query: ArrayLike) -> list[float]:
-    """Return the cosine of each row, a unit vector or zero, to a query; nothing for one without direction."""
+    """Return the cosine of each row, a unit vector or zero, to a query; none if that has no direction."""
     unit = direction(query)
     return [] if unit is None else products(matrix, unit).tolist()
 
 
 def from_bytes(data: bytes | bytearray, dims: int) -> Matrix:
-    """Return the matrix that little-endian float32 numbers make, `dims` of them a row."""
+    """Return a matrix of little-endian float32 numbers, `dims` per row."""
     return np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False).reshape(-1, dims)
 
 
 def places_of(present: Ids, wanted: Sequence[int] | Ids) -> NDArray[np.intp]:
-    """Return where in `present`, which ascends, the ids are that are wanted and there."""
+    """Return the positions in `present`, which is sorted, of those `wanted` ids that it contains."""
     # A set, because `np.unique` would load `numpy.ma`: 6 ms of the first search.
     ids = np.array(sorted(set(wanted)), dtype=np.int64)
     places = np.searchsorted(present, ids)
@@ -137,7 +137,7 @@ def places_of(present: Ids, wanted: Sequence[int] | Ids) -> NDArray[np.intp]:
 
 
 def direction(query: ArrayLike) -> Matrix | None:
-    """Return the unit vector of a query; None for one without direction."""
+    """Return the unit vector of a query; None if it has no direction."""
     vector = np.asarray(query, dtype=np.float32)
     length = np.sqrt(vector.dot(vector))
     return vector / length if length > 0 else None
@@ -145,28 +145,28 @@ def direction(query: ArrayLike) -> Matrix | None:
 
 def products(matrix: Matrix, direction: Matrix) -> Matrix:
     """Return the cosine of each row, a unit vector or zero, to a unit vector."""
-    # vecdot, not @: it takes one short dot product after the other, and OpenBLAS never spreads those over
-    # threads. Its threads spin while they wait; on a busy machine that has cost 28 ms instead of 1.6.
+    # vecdot, not @: it computes one short dot product at a time, which OpenBLAS never spreads over threads.
+    # Its threads spin while waiting; on a busy machine that took 28 ms instead of 1.6.
     with np.errstate(invalid="ignore"):
         products: Matrix = np.vecdot(matrix, direction)
-    # A damaged vector must be far from everything; as NaN it would hide all others.
+    # A damaged vector must be far from everything; as NaN it would displace all others.
     products[~np.isfinite(products)] = -1.0
     return np.clip(products, -1.0, 1.0, out=products)
 
 
 FIRST_NAMED_ROW = 2**62
-"""Ids that are numbers are the rows of their vectors; the rows of all others begin here."""
+"""Numeric ids are used as row numbers; the rows of all other ids start here."""
 MAX_DIGITS = 18
 AT_ONCE = 2**20
-"""No more numbers are compared at once, in a tenth of a millisecond; of more it is done in a thread."""
+"""Up to this many numbers are compared in place, in a tenth of a millisecond; more in a thread."""
 NO_METADATA: Mapping[str, JsonValue] = MappingProxyType({})
 
 
 class InMemoryVectors:
-    """Keeps records in memory; they are gone with the process.
+    """Keeps records in memory, for as long as the process lives.
 
-    `dims` is the length of the vectors; without it the first record decides. An id that is a plain number, as
-    an index has them, is the row of its vector; others need a dictionary.
+    `dims` is the length of the vectors; by default the first record decides. An id that is a plain number, as
+    an index uses, is itself the row of its vector; other ids need a dictionary.
     """
 
     engine = "exact"
@@ -179,14 +179,14 @@ class InMemoryVectors:
         self._next_row = FIRST_NAMED_ROW
         self._metadata: dict[int, Mapping[str, JsonValue]] = {}
         self._changing = asyncio.Lock()
-        # A cancelled call lets go of the lock above while its thread still works.
+        # A cancelled call releases the lock above while its thread is still working.
         self._working = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._vectors.ids)
 
     def plain(self) -> tuple[Ids, Matrix]:
-        """Return the vectors that have no metadata and a number as their id, with these."""
+        """Return the vectors with numeric ids and no metadata, and these ids."""
         rows = self._vectors.ids
         return self._vectors.fetch(
             [row for row in rows.tolist() if row < FIRST_NAMED_ROW and row not in self._metadata]
@@ -200,7 +200,7 @@ class InMemoryVectors:
         """Store `records`, replacing those with the same id.
 
         Raises:
-            DimensionMismatch: a record has another length than those stored; nothing is stored then.
+            DimensionMismatch: a record's length differs from that of the stored ones; nothing is stored.
         """
         latest = {record.id: record for record in records}
         if not latest:
@@ -218,7 +218,7 @@ class InMemoryVectors:
         """Store vectors without metadata, of unit length or zero, packed as float32.
 
         Raises:
-            DimensionMismatch: there are not as many numbers as the ids need; nothing is stored then.
+            DimensionMismatch: the amount of numbers does not fit the ids; nothing is stored.
         """
         if not ids:
             return
@@ -232,10 +232,10 @@ class InMemoryVectors:
                 self._metadata.pop(row, None)
 
     async def query(self, query: VectorQuery) -> VectorQueryResult:
-        """Return the `top_k` nearest by cosine, best first, equal ones in the order they were stored.
+        """Return the `top_k` nearest by cosine, best first, ties in the order they were stored.
 
         Raises:
-            DimensionMismatch: the query has another length than the vectors stored.
+            DimensionMismatch: the query's length differs from that of the stored vectors.
         """
         if not len(self) or query.top_k < 1:
             return VectorQueryResult()
@@ -256,11 +256,11 @@ class InMemoryVectors:
         return VectorQueryResult(matches=tuple(matches))
 
     def cosines(self, query: ArrayLike, ids: Sequence[int]) -> dict[int, float]:
-        """Return the cosine of each of `ids` that is present; any thread may ask."""
+        """Return the cosine of each of `ids` that is present; may be called from any thread."""
         return self._vectors.cosines(query, ids)
 
     async def delete(self, ids: Sequence[str]) -> None:
-        """Remove the records with these ids; unknown ids are fine."""
+        """Remove the records with these ids; unknown ids are ignored."""
         async with self._changing:
             rows = [row for id_ in ids if (row := self._known_row(id_)) is not None]
             for row in rows:
@@ -269,7 +269,7 @@ class InMemoryVectors:
             await asyncio.to_thread(self._remove, rows)
 
     async def health(self) -> Health:
-        """Report how many vectors are kept; a store in memory is always there."""
+        """Report the number of vectors; a store in memory is always available."""
         return Health(ok=True, message=f"{counted(len(self), 'vector')} in memory")
 
     def _add(self, rows: Sequence[int], matrix: Matrix) -> None:
@@ -290,7 +290,7 @@ class InMemoryVectors:
         return sorted(cosines.items(), key=lambda found: (-found[1], found[0]))[:k]
 
     def _row_of(self, id_: str) -> int:
-        """Return the row of `id_`. Rows of names are never used twice: a search under way may know one."""
+        """Return the row of `id_`. Rows of names are never reused: a running search may refer to one."""
         row = self._known_row(id_)
         if row is None:
             row, self._next_row = self._next_row, self._next_row + 1
@@ -317,7 +317,7 @@ class InMemoryVectors:
 
 
 def _numbers(ids: Sequence[str]) -> list[int] | None:
-    """Return the rows of ids if all are numbers; in a third of the time that one after the other takes."""
+    """Return the rows of ids if all are numbers; takes a third of the time of converting them one by one."""
     try:
         numbers = [*map(int, ids)]
     except ValueError:
@@ -327,14 +327,14 @@ def _numbers(ids: Sequence[str]) -> list[int] | None:
 
 
 def number_of(id_: str) -> int | None:
-    """Return the row that an id names if it is a number as `str` writes it; None for any other id."""
+    """Return the row for an id that is a number as `str` formats it; None for any other id."""
     if id_.isdecimal() and id_.isascii() and len(id_) <= MAX_DIGITS and (id_[0] != "0" or id_ == "0"):
         return int(id_)
     return None
 
 
 def satisfies(metadata: Mapping[str, JsonValue], wanted: Mapping[str, JsonValue]) -> bool:
-    """Return whether `metadata` holds every wanted value. True is not 1, though Python calls them equal."""
+    """Return whether `metadata` has every wanted value. True is not 1, though Python calls them equal."""
     return all(
         key in metadata
         and metadata[key] == value

@@ -1,12 +1,13 @@
-"""Vectors as int8 codes, and a file of them: written whole beside its place, moved there, and never changed.
+"""Vectors as int8 codes, and a file of codes: written whole to a temporary name, moved in place, never
+changed.
 
-A code is the vector divided by a scale of its own and rounded, so a product of codes is off by less than a
-thousandth of a cosine. Products of integers are exact: simsimd, which takes a half of the time, and numpy
-find the same. What was rounded off is kept as a code of its own behind all others: with it a cosine is off by
-some millionths, seldom by ten, and only the few vectors that may be among the nearest are looked up in that.
+A code is the vector divided by its own scale and rounded, so a product of codes is within a thousandth of the
+cosine. Integer products are exact: simsimd, which takes half the time, and numpy give the same result. The
+rounding error is stored as a second code, after all the others: with it a cosine is off by a few millionths,
+rarely by ten. It is only read for the few vectors that may be among the nearest.
 
-The first page tells what is in it, with a checksum of itself and of the rest. A file that is torn, damaged or
-of something else is as good as none: whoever finds one makes it anew.
+The first page describes the contents, with a checksum of itself and of the rest. A file that is torn, damaged
+or belongs to something else is treated as missing, and recreated by whoever finds it.
 """
 
 import glob
@@ -33,20 +34,20 @@ Places: TypeAlias = NDArray[np.intp]
 
 LARGEST = 127
 FINER = 254
-"""Into so many steps the codes of what was rounded off divide a step of the codes."""
+"""How many steps of the second code make up one step of the first."""
 BLOCK = 65_536
-"""How many vectors are compared at once, so that their products stay in the cache of a processor."""
+"""How many vectors to compare at once, so that their products stay in the processor's cache."""
 TRIM = 4
-"""When so many times more than are wanted were found, the best of them are kept."""
+"""Once this many times more candidates than wanted are found, only the best are kept."""
 
 NUMPY_BLOCK = 1024
-"""As many codes fit into a processor's cache as float32."""
+"""How many codes, converted to float32, fit into the processor's cache."""
 EXACT_DIMS = 1024
-"""float32 holds the sum of so many products of codes exactly."""
+"""Up to this many products of codes, float32 holds their sum exactly."""
 
 
 def _simsimd() -> Callable[..., object] | None:
-    """Return what computes products faster than numpy; it has wheels for fewer systems."""
+    """Return simsimd's function for products, faster than numpy; it has wheels for fewer systems."""
     try:
         import simsimd
     except ImportError:
@@ -60,23 +61,23 @@ CDIST = _simsimd()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codes:
-    """Codes under ascending ids. The arrays may be mapped from a file; nobody changes them."""
+    """Codes by ascending id. The arrays may be memory-mapped; nobody modifies them."""
 
     ids: Ids
     scales: Scales
     matrix: CodeMatrix
     rests: CodeMatrix
-    """What was rounded off."""
+    """The second codes: what rounding to `matrix` lost."""
 
     @classmethod
     def of(cls, ids: Sequence[int] | Ids, matrix: Matrix) -> "Codes":
-        """Return the codes of unit vectors; what is not finite becomes the zero vector."""
+        """Encode unit vectors; one that is not finite becomes the zero vector."""
         largest = np.abs(matrix).max(axis=1, initial=0.0)
         is_sound = np.isfinite(largest) & (largest > 0)
         scales = np.where(is_sound, largest / LARGEST, 0.0).astype(np.float32)
         factors = np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)
         sound = matrix if is_sound.all() else np.where(is_sound[:, None], matrix, 0.0)
-        # In place from here on: new memory for each step would take three times as long.
+        # In place from here on: allocating memory for each step would take three times as long.
         rests = sound * factors[:, None]
         rounded = np.rint(rests)
         rounded.clip(-LARGEST, LARGEST, out=rounded)
@@ -91,7 +92,7 @@ class Codes:
         )
 
     def taken(self, places: Places) -> "Codes":
-        """Return those at some places."""
+        """Return the codes at some positions."""
         return Codes(
             ids=self.ids[places],
             scales=self.scales[places],
@@ -100,7 +101,7 @@ class Codes:
         )
 
     def and_others(self, others: "Codes") -> "Codes":
-        """Return these and others, in the order of their ids."""
+        """Return these and `others`, in order of id."""
         ids = np.concatenate([self.ids, others.ids])
         order = np.argsort(ids)
         return Codes(
@@ -111,7 +112,7 @@ class Codes:
         )
 
     def vectors(self) -> Matrix:
-        """Return the vectors, each number of which is off by a 500th of its scale at most."""
+        """Decode the vectors; each number is off by at most a 500th of its scale."""
         vectors: Matrix = self.rests.astype(np.float32)
         vectors /= FINER
         vectors += self.matrix
@@ -119,7 +120,7 @@ class Codes:
         return vectors
 
     def nearest(self, direction: Matrix, count: int, gone: Places) -> Places:
-        """Return the places of the `count` nearest to a unit vector, ascending, without those `gone`."""
+        """Return the positions of the `count` nearest to a unit vector, ascending, except those `gone`."""
         largest = np.abs(direction).max(initial=0.0)
         if not 0.0 < largest < np.inf:
             return np.empty(0, dtype=np.intp)
@@ -145,7 +146,7 @@ class Codes:
 
 
 def _largest(scores: Products, count: int) -> Places:
-    """Return the places of the `count` largest, ascending, the first ones of equals; never those of -inf."""
+    """Return the positions of the `count` largest, ascending; of equals the first; never those of -inf."""
     floor = np.partition(scores, len(scores) - count)[len(scores) - count] if count < len(scores) else -np.inf
     above, equal = np.flatnonzero(scores > floor), np.flatnonzero(scores == floor)
     if floor == -np.inf:
@@ -154,22 +155,22 @@ def _largest(scores: Products, count: int) -> Places:
 
 
 def no_codes(dims: int) -> Codes:
-    """Return the codes of no vectors."""
+    """Return an empty set of codes."""
     return Codes.of([], np.empty((0, dims), dtype=np.float32))
 
 
 def products(codes: CodeMatrix, asked: Code) -> Products:
-    """Return the product of each row, of at least one, with `asked`: exact in `EXACT_DIMS`, else rounded."""
+    """Return the product of each row with `asked`: exact up to `EXACT_DIMS`, else rounded. Needs a row."""
     if CDIST is None:
         return numpy_products(codes, asked)
-    # Its argument `out` would save a copy, but then each call takes a reference from None, until Python 3.11,
-    # where None is counted like any other object, aborts.
+    # Its argument `out` would save a copy, but each such call drops a reference to None, until Python 3.11,
+    # where None is reference-counted like any other object, aborts.
     found: Products = np.asarray(CDIST(asked[None, :], codes, "dot", out_dtype="f32"))
     return found.reshape(-1)
 
 
 def numpy_products(codes: CodeMatrix, asked: Code) -> Products:
-    """Do what `products` does, by numpy alone."""
+    """Do the same as `products` with numpy alone."""
     found = np.zeros(len(codes), dtype=np.float64)
     wanted = asked.astype(np.float32)
     for left in range(0, codes.shape[1], EXACT_DIMS):
@@ -188,16 +189,16 @@ NOTHING: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """Whose codes a file holds, and up to which position of the log of their changes."""
+    """Whose codes a file holds, and their position in the log of changes."""
 
     key: str
     position: int
 
 
 class CodeFileWriter:
-    """Writes codes, in ascending order of their ids, to a new file that only its owner can read.
+    """Writes codes, in ascending order of id, to a new file that only its owner can read.
 
-    Every call may raise `OSError`; some of the file may then be there.
+    Every call may raise `OSError`, leaving a partial file behind.
     """
 
     def __init__(self, path: Path, dims: int) -> None:
@@ -206,19 +207,19 @@ class CodeFileWriter:
         self._scales = [np.empty(0, np.float32)]
         self._file = os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "r+b")
         self._file.write(bytes(HEADER_BYTES))
-        self._rests = TemporaryFile(dir=path.parent)  # noqa: SIM115 - closed with the other
+        self._rests = TemporaryFile(dir=path.parent)  # noqa: SIM115 - closed with the other one
 
     def add(self, codes: Codes) -> None:
-        """Append codes under ids above all before."""
+        """Append codes whose ids are above all previous ones."""
         self._file.write(np.ascontiguousarray(codes.matrix).data)
         self._rests.write(np.ascontiguousarray(codes.rests).data)
         self._ids.append(codes.ids)
         self._scales.append(codes.scales)
 
     def finish(self, label: Label) -> Codes:
-        """Complete the file; return the codes in it, mapped, when it is on the disk.
+        """Complete the file and flush it to disk; return its codes, memory-mapped.
 
-        They stay of use where another process removes the file.
+        They remain usable even if another process removes the file.
         """
         file, ids = self._file, np.concatenate(self._ids)
         self._rests.seek(0)
@@ -242,13 +243,13 @@ class CodeFileWriter:
         return written[0]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
         self._rests.close()
 
 
 def read(path: Path, key: str, dims: int) -> tuple[Codes, int] | None:
-    """Map a file and return its codes and their position; None if it is not whole, or not of `key`."""
+    """Map a file and return its codes and their position; None if it is damaged or has another `key`."""
     try:
         with path.open("rb") as file:
             return _read(file, key, dims)
@@ -262,7 +263,7 @@ def _read(file: BinaryIO, key: str, dims: int) -> tuple[Codes, int] | None:
         return None
     try:
         words = np.memmap(file, np.uint64, "r", HEADER_BYTES) if about["count"] else NOTHING
-    except (OverflowError, ValueError):  # it is of a length that cannot be mapped
+    except (OverflowError, ValueError):  # its length cannot be mapped
         return None
     count = int(about["count"])
     ids_at = _padded(2 * count * dims)
@@ -280,19 +281,19 @@ def _read(file: BinaryIO, key: str, dims: int) -> tuple[Codes, int] | None:
 
 
 def place_beside(index: Path) -> Path:
-    """Return where the codes of an index are: beside the file itself where `index` is a link to it."""
+    """Return the path of an index's codes: beside the real file if `index` is a link."""
     index = index.resolve()
     return index.with_name(f"{index.name}-vectors")
 
 
 def remove(place: Path) -> None:
-    """Remove a file, and what was left of others that were to take its place."""
+    """Remove a file of codes, and any unfinished ones meant to replace it."""
     place.unlink(missing_ok=True)
     remove_unfinished(place)
 
 
 def remove_unfinished(place: Path) -> None:
-    """Remove what killed processes have left of files that were to be put there."""
+    """Remove files that killed processes had not finished."""
     for left in place.parent.glob(f"{glob.escape(place.name)}.*"):
         left.unlink(missing_ok=True)
 
@@ -311,7 +312,7 @@ def _about(header: bytes) -> dict[str, str | int] | None:
 
 
 def _sum_of(words: NDArray[np.uint64]) -> int:
-    """Return a checksum at the speed of memory: pages never written, or a flipped bit, change it."""
+    """Return a checksum at memory speed; pages never written, or a flipped bit, change it."""
     return int(np.add.reduce(words, dtype=np.uint64))
 
 

@@ -1,7 +1,7 @@
-"""A store of vectors in a mapped file of int8 codes; what these find is compared once more, with all digits.
+"""A vector store in a memory-mapped file of int8 codes; their best candidates are compared again in full.
 
-What is new is kept in memory, where it is compared exactly, until it is enough for a new file. The file knows
-which position of a log of changes it is of: whoever opens it reads only what has changed since.
+New vectors stay in memory, where they are compared exactly, until there are enough for a new file. The file
+records its position in a log of changes: whoever opens it reads only what has changed since.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from composable_memory_adapters.vectors.int8_file import CodeFileWriter, Codes, 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 RECENT_BYTES = 8 * 2**20
-"""As many bytes of vectors are kept in memory before they are put into a new file."""
+"""How many bytes of vectors are kept in memory before a new file is written."""
 
 GONE_SHARE = 8
-"""One of so many vectors of the file may be gone."""
+"""A new file is also written once one in this many of its vectors is gone."""
 
 FEWEST_MORE = 24
-"""So many more than are wanted are compared with their vectors, or as many again."""
+"""At least this many more candidates than wanted are compared in full, or as many again if that is more."""
 
 ROWS_AT_ONCE = 8192
 
@@ -47,29 +47,29 @@ Batches = Callable[[], AsyncIterator[tuple[Sequence[int], bytes]]]
 
 
 class StoredVectors(Protocol):
-    """Vectors that are kept elsewhere under the numbers that are their ids."""
+    """The source of the vectors, which are stored elsewhere under numeric ids."""
 
     def new_key(self) -> str:
-        """Return the key of a file that is to be made."""
+        """Generate the key for a new file."""
         ...
 
     async def publish(self, made: Path, place: Path, key: str) -> None:
-        """Move a file to its place, unless vectors in it have been forgotten since it was begun.
+        """Move a file to its place, unless vectors in it were purged since it was begun.
 
-        From then on only a file of this key is of these vectors.
+        From then on, only a file with this key belongs to these vectors.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filed:
-    """The codes in the file, and the places of those that are no longer of use."""
+    """The codes in the file, and the positions of those no longer in use."""
 
     codes: Codes
     gone: Places
 
     def without(self, ids: Sequence[int] | Ids) -> "Filed":
-        """Return the same without some ids."""
+        """Return a copy without some ids."""
         places = places_of(self.codes.ids, ids)
         if not len(places):
             return self
@@ -78,7 +78,7 @@ class Filed:
         return Filed(codes=self.codes, gone=gone[is_first])
 
     def search(self, query: Sequence[float] | Matrix, k: int) -> list[Neighbour]:
-        """Return the `k` nearest: more than enough by codes, and of these the best by their vectors."""
+        """Return the `k` nearest: select more than enough by code, then compare these in full."""
         unit = direction(query)
         if unit is None or k < 1 or not len(self.codes.ids):
             return []
@@ -87,10 +87,10 @@ class Filed:
 
 
 class MappedVectors:
-    """Keeps records of `dims` numbers in the file at `path`, and those since then in memory.
+    """Keeps records of `dims` numbers in the file at `path`, and newer ones in memory.
 
-    A file of another `key`, or one that is not whole, is passed over. Only vectors without metadata, whose
-    ids are plain numbers, go into the file: `stored` has them, and outlives the store.
+    A file that is damaged or has another `key` is ignored. Only vectors without metadata whose ids are plain
+    numbers go into the file: `stored` has them too, and outlives this store.
     """
 
     engine = "mapped"
@@ -108,17 +108,17 @@ class MappedVectors:
         self._changing = asyncio.Lock()
         self._problem: str | None = None
         self.position: int | None = None
-        """The position of the log up to which the store holds the vectors; None if that is not known."""
+        """The position in the log up to which the store is current; None if unknown."""
 
     async def open(self) -> None:
-        """Map the file, if there is one."""
+        """Map the file if there is one."""
         found = await asyncio.to_thread(int8_file.read, self._path, self._key, self._dims)
         if found is not None:
             codes, self.position = found
             self._filed = Filed(codes=codes, gone=np.empty(0, dtype=np.intp))
 
     async def fill(self, batches: Batches, position: int) -> None:
-        """Hold these vectors, of unit length or zero and ascending ids, and no others, in a new file.
+        """Replace the contents by these vectors, of unit length or zero and ascending ids, in a new file.
 
         Raises:
             BackendUnavailable: the file cannot be written.
@@ -142,7 +142,7 @@ class MappedVectors:
                 await asyncio.to_thread(made.unlink, missing_ok=True)
 
     async def settle(self, position: int) -> None:
-        """Note that all changes up to a position were made; write a new file if they are many."""
+        """Record that all changes up to a position were applied; write a new file if there are many."""
         async with self._changing:
             self.position = position
             filed = self._filed
@@ -155,7 +155,7 @@ class MappedVectors:
                 codes = await asyncio.to_thread(self._write, made, filed, ids, matrix, label)
                 await self._adopt(codes, made, label)
             except OSError as error:
-                self._problem = f"{self._path} cannot be written ({error})"  # what it lacks is in memory
+                self._problem = f"{self._path} cannot be written ({error})"  # the new vectors stay in memory
             finally:
                 await asyncio.to_thread(made.unlink, missing_ok=True)
 
@@ -168,7 +168,7 @@ class MappedVectors:
         """Store `records`, replacing those with the same id.
 
         Raises:
-            DimensionMismatch: a record has another length than those stored; nothing is stored then.
+            DimensionMismatch: a record's length differs from that of the stored ones; nothing is stored.
         """
         async with self._changing:
             await self._recent.upsert(records)
@@ -178,23 +178,23 @@ class MappedVectors:
         """Store vectors without metadata, of unit length or zero, packed as float32.
 
         Raises:
-            DimensionMismatch: there are not as many numbers as the ids need; nothing is stored then.
+            DimensionMismatch: the amount of numbers does not fit the ids; nothing is stored.
         """
         async with self._changing:
             await self._recent.upsert_packed(ids, numbers)
             self._filed = self._filed.without(_numbers(ids))
 
     async def delete(self, ids: Sequence[str]) -> None:
-        """Remove the records with these ids; unknown ids are fine."""
+        """Remove the records with these ids; unknown ids are ignored."""
         async with self._changing:
             self._filed = self._filed.without(_numbers(ids))
             await self._recent.delete(ids)
 
     async def query(self, query: VectorQuery) -> VectorQueryResult:
-        """Return the `top_k` nearest by cosine, best first, equal ones in the order they were stored.
+        """Return the `top_k` nearest by cosine, best first, ties in the order they were stored.
 
         Raises:
-            DimensionMismatch: the query has another length than the vectors stored.
+            DimensionMismatch: the query's length differs from that of the stored vectors.
         """
         if len(query.vector) != self._dims:
             raise DimensionMismatch(self.engine, "vectors", expected=self._dims, got=len(query.vector))
@@ -205,13 +205,13 @@ class MappedVectors:
                 for id_, cosine in await asyncio.to_thread(filed.search, query.vector, query.top_k):
                     found[str(id_)] = VectorMatch(id=str(id_), score=cosine)
             found |= {match.id: match for match in (await self._recent.query(query)).matches}
-            if self._filed.codes is filed.codes:  # else a new file has taken up the others meanwhile
+            if self._filed.codes is filed.codes:  # otherwise a new file has absorbed the recent ones
                 break
         best = sorted(found.values(), key=lambda match: -match.score)[: max(0, query.top_k)]
         return VectorQueryResult(matches=tuple(best))
 
     def cosines(self, query: ArrayLike, ids: Sequence[int]) -> dict[int, float]:
-        """Return the cosine of each of `ids` that is present; any thread may ask."""
+        """Return the cosine of each of `ids` that is present; may be called from any thread."""
         filed = self._filed
         places = places_of(filed.codes.ids, ids)
         found = filed.codes.taken(places[~np.isin(places, filed.gone)])
@@ -219,7 +219,7 @@ class MappedVectors:
         return dict(numbers) | self._recent.cosines(query, ids)
 
     async def health(self) -> Health:
-        """Report whether the last file could be written."""
+        """Report whether the last file was written successfully."""
         return Health(ok=self._problem is None, message=self._problem)
 
     def _beside(self) -> Path:
@@ -232,10 +232,10 @@ class MappedVectors:
             return writer.finish(label)
 
     async def _adopt(self, codes: Codes, made: Path, label: Label) -> None:
-        """Have a new file take the place of the one there is, and of the vectors in memory that it holds.
+        """Replace the current file, and the vectors in memory that the new one contains.
 
-        Its codes are mapped: another process may remove it or put its own there in the next moment, and they
-        are of use even where it could not be moved.
+        The codes are already mapped, so they remain usable if another process removes or replaces the file,
+        or if it could not be moved.
         """
         await self._stored.publish(made, self._path, label.key)
         self._filed = Filed(codes=codes, gone=np.empty(0, dtype=np.intp))
@@ -249,7 +249,7 @@ def _append(writer: CodeFileWriter, ids: Sequence[int], matrix: Matrix) -> None:
 
 
 def _merged(filed: Filed, new: Codes) -> Iterator[Codes]:
-    """Yield the codes of a file and further ones in the order of their ids, some at a time."""
+    """Yield the codes of a file and new ones, merged in order of id, a batch at a time."""
     kept = np.delete(np.arange(len(filed.codes.ids)), filed.gone)
     all_ids = np.concatenate([filed.codes.ids[kept], new.ids])
     order = np.argsort(all_ids)

@@ -1,7 +1,7 @@
-"""The one door to sqlite-vec: loading the extension, its KNN tables, and a store of vectors in such a table.
+"""The only module that uses sqlite-vec: loads the extension, and provides KNN tables and a vector store.
 
-A KNN statement is never joined with another table: the planner may turn the join around and search once for
-each of its rows. Callers look up what belongs to the ids in a statement of its own.
+A KNN statement is never joined with another table: the planner may reorder the join and search once for each
+of the other table's rows. Callers look up what belongs to the ids in a separate statement.
 """
 
 import json
@@ -34,22 +34,22 @@ MAX_K = 4096
 """The most neighbours that one KNN statement returns."""
 
 ROWS_PER_TRANSACTION = 2000
-"""How many vectors are written at once, so that a sync never waits long for its turn."""
+"""How many vectors to write per transaction, so that a sync never waits long for the lock."""
 
 TABLE = "chunks_vec"
-"""The table of the store; what has names or metadata has a record in another one."""
+"""The table of vectors; those with names or metadata have a record in `RECORDS`."""
 
 RECORDS = f"{TABLE}_records"
 
 
 def extension_path() -> str:
-    """Return where the extension lies, without the platform's ending."""
+    """Return the extension's path, without the platform's suffix."""
     path: str = sqlite_vec.loadable_path()
     return path
 
 
 def load(connection: Connection) -> None:
-    """Make sqlite-vec usable on `connection`; loading it twice changes nothing.
+    """Load sqlite-vec into `connection`; idempotent.
 
     Raises:
         BackendUnavailable: the extension cannot be loaded here.
@@ -71,9 +71,9 @@ def load(connection: Connection) -> None:
 
 
 def create_table(connection: Connection, table: str, dims: int) -> None:
-    """Create `table` for vectors of `dims` numbers, in place of one for another length.
+    """Create `table` for vectors of `dims` numbers, replacing one with another length.
 
-    Cosine is asked for by name: the default of vec0 is the Euclidean distance.
+    The cosine metric is explicit: vec0's default is the Euclidean distance.
     """
     present = stored_dims(connection, table)
     if present is not None and present != dims:
@@ -85,7 +85,7 @@ def create_table(connection: Connection, table: str, dims: int) -> None:
 
 
 def stored_dims(connection: Connection, table: str) -> int | None:
-    """Return the length of the vectors in `table`, or None when there is no such table."""
+    """Return the length of the vectors in `table`; None if there is no such table."""
     row = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
     declared = row and re.search(r"float\[(\d+)\]", row[0])
     return int(declared[1]) if declared else None
@@ -102,16 +102,16 @@ def insert(connection: Connection, table: str, rows: Iterable[tuple[int, bytes]]
 
 
 def delete(connection: Connection, table: str, ids: Iterable[int]) -> None:
-    """Remove `ids` from `table`; unknown ones are fine."""
+    """Remove `ids` from `table`; unknown ones are ignored."""
     connection.executemany(f"DELETE FROM {table} WHERE id = ?", ((id_,) for id_ in ids))  # noqa: S608
 
 
 def nearest(
     connection: Connection, table: str, query: bytes, k: int, *, among: Sequence[int] | None = None
 ) -> list[Neighbour]:
-    """Return the `k` nearest to the float32 blob `query`, best first, equal cosines by id.
+    """Return the `k` nearest to the float32 blob `query`, best first, ties by id.
 
-    `among` restricts the search to these ids. Vectors without direction are never near.
+    `among` restricts the search to these ids. Vectors without direction are never returned.
     """
     within = "" if among is None else "AND id IN (SELECT value FROM json_each(?))"
     ids = () if among is None else (json.dumps(list(among)),)
@@ -131,9 +131,9 @@ def nearest(
 class SqliteVecVectors:
     """Keeps records of `dims` numbers in two tables of an index file.
 
-    They are made by the first use, and anew where they hold vectors of another length: the index has all.
-
-    An id that is a plain number is the row of its vector, and needs no record where it has no metadata.
+    They are created on first use, and recreated if they hold vectors of another length: the index has them
+    all. An id that is a plain number is itself the row of its vector, and needs no record unless it has
+    metadata.
     """
 
     engine = "sqlite-vec"
@@ -153,7 +153,7 @@ class SqliteVecVectors:
         """Store `records`, replacing those with the same id.
 
         Raises:
-            DimensionMismatch: a record has another length than the table holds; nothing is stored then.
+            DimensionMismatch: a record's length differs from the table's; nothing is stored.
         """
         latest = {record.id: record for record in records}
         blobs = [self._blob(record.values) for record in latest.values()]
@@ -164,7 +164,7 @@ class SqliteVecVectors:
         """Store vectors without metadata, packed as float32, in several transactions.
 
         Raises:
-            DimensionMismatch: there are not as many numbers as the ids need; nothing is stored then.
+            DimensionMismatch: the amount of numbers does not fit the ids; nothing is stored.
         """
         size = 4 * self._dims
         if len(numbers) != size * len(ids):
@@ -177,10 +177,10 @@ class SqliteVecVectors:
             await self._file.write(partial(self._store, records=records, blobs=blobs))
 
     async def query(self, query: VectorQuery) -> VectorQueryResult:
-        """Return the `top_k` nearest by cosine, best first, equal ones in the order they were stored.
+        """Return the `top_k` nearest by cosine, best first, ties in the order they were stored.
 
         Raises:
-            DimensionMismatch: the query has another length than the table holds.
+            DimensionMismatch: the query's length differs from the table's.
         """
         blob = self._blob(query.vector)
         if query.top_k < 1 or not any(query.vector):
@@ -189,13 +189,13 @@ class SqliteVecVectors:
         return await self._file.read(partial(self._matches, query=query, blob=blob))
 
     async def delete(self, ids: Sequence[str]) -> None:
-        """Remove the records with these ids; unknown ids are fine."""
+        """Remove the records with these ids; unknown ids are ignored."""
         await self._prepare()
         for start in range(0, len(ids), ROWS_PER_TRANSACTION):
             await self._file.write(partial(self._remove, ids=ids[start : start + ROWS_PER_TRANSACTION]))
 
     async def health(self) -> Health:
-        """Report whether the extension can be loaded and the file be written and read."""
+        """Report whether the extension can be loaded, and the file written and read."""
         try:
             await self._prepare()
             await self._file.read(load)
@@ -207,7 +207,7 @@ class SqliteVecVectors:
         if not self._has_tables:
             try:
                 are_there = await self._file.read(self._are_tables_there)
-            except IndexProblem:  # usually a file that does not exist yet; writing tells why otherwise
+            except IndexProblem:  # usually the file does not exist yet; otherwise writing raises the reason
                 are_there = False
             if not are_there:
                 await self._file.write(self._make_tables)
@@ -228,7 +228,7 @@ class SqliteVecVectors:
         insert(connection, TABLE, zip(rows, blobs, strict=True))
 
     def _row(self, connection: Connection, record: VectorRecord) -> int:
-        """Return the row of a record's vector; its name and metadata are stored if the row does not tell."""
+        """Return the row of a record's vector; store its name and metadata unless the id says it all."""
         number = number_of(record.id) if self._numbers_are_rows else None
         if number is not None and not record.metadata:
             connection.execute(f"DELETE FROM {RECORDS} WHERE id = ?", (number,))  # noqa: S608 - a constant
@@ -292,7 +292,7 @@ class SqliteVecVectors:
         connection.execute(begin, (RECORDS, FIRST_NAMED_ROW - 1))
 
     def _is_numbered(self, connection: Connection) -> bool:
-        """Return whether no name has a row that a number may be; in a table from before, names have any."""
+        """Return whether no name has a row that could be a numeric id; in older tables some may."""
         last = "SELECT seq FROM sqlite_sequence WHERE name = ?"
         return int(connection.execute(last, (RECORDS,)).get or 0) >= FIRST_NAMED_ROW - 1
 

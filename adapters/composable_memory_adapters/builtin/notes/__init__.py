@@ -1,1 +1,1 @@
-"""What is indexed: which files there are, what changed in them, and how they are cut into passages."""
+"""What is indexed: which files are notes, which of them changed, and how they are cut into chunks."""

@@ -1,4 +1,4 @@
-"""Finds notes and transcripts that differ from the index, and reads and cuts them into chunks."""
+"""Finds notes and transcripts that differ from the index, reads them and cuts them into chunks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -29,25 +29,25 @@ from composable_memory_adapters.text.markdown_outline import outline
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 GROUP_CHUNKS = 1000
-"""Chunks in a transaction: as fast as all in one, and no reader or other process waits long."""
+"""Chunks per transaction: as fast as a single transaction, and no reader or other process waits long."""
 GROUP_FILES = 1000
 IN_PART = "/in-part"
-"""Ends the recipe of what was read in part; earlier versions read less, and said nothing of it there."""
+"""Suffix of the recipe of a partly read file; earlier versions read less, and did not add it."""
 FAULTS: Mapping[int, str] = {
     Reading.IN_PART: "characters that could not be read were replaced",
     Reading.AS_WESTERN: "not UTF-8, read as Windows-1252",
     Reading.NO_TEXT: f"it is {NO_TEXT}",
 }
-"""What is said of notes that were not read as they should."""
+"""What the user is told about notes that were not read cleanly."""
 CUT_VERSION = "markdown-3"
 KEYWORD_VERSION = "keywords-4"
 
 
 class FileState(NamedTuple):
-    """The state of a file in the index, which tells whether it has changed.
+    """What the index knows of a file, to tell whether the file has changed.
 
-    An empty `recipe` marks damaged rows: the file must be read again. One that an earlier
-    version read in part is read again.
+    An empty `recipe` marks damaged rows: the file must be read again. So must a file that an earlier version
+    read only in part.
     """
 
     mtime_ns: int
@@ -61,12 +61,12 @@ class FileState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDraft:
-    """A file as it is to be indexed.
+    """A file as it will be indexed.
 
-    `seen` is the state in the index when the change was found; if it differs by now, another process has
-    written the file and the draft is dropped. `chunks` is None if the content is unchanged; its fields then
-    stay as well. `recipe` names how the chunks and their keywords were made; rows of another recipe are
-    rewritten. `note` is what was read.
+    `seen` is the index's state of the file when the change was found; if that has changed since, another
+    process has written the file and the draft is dropped. `chunks` is None if the content is unchanged, and
+    the stored fields then stay too. `recipe` names the versions and settings that made the chunks and
+    keywords; rows with another recipe are rewritten. `note` is the content that was read.
     """
 
     key: str
@@ -79,7 +79,7 @@ class FileDraft:
 
     @property
     def fault(self) -> str | None:
-        """Return what is missing of the file, or was not read as it should."""
+        """Return what is missing from the file or was not read cleanly."""
         lacks = self.note.problem if isinstance(self.note, Document) else None
         return lacks or FAULTS.get(self.note.reading)
 
@@ -93,10 +93,10 @@ class ChangedNote(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class DraftGroup:
-    """Notes for one transaction.
+    """Notes to write in one transaction.
 
-    `end` is the position after the last note that was considered. `unread` maps the key of a note that could
-    not be read to the reason; `vanished` is set if one was gone.
+    `end` is the position after the last note considered. `unread` maps the key of each note that could not be
+    read to the reason; `vanished` is set if a note had disappeared.
     """
 
     end: int
@@ -107,17 +107,17 @@ class DraftGroup:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the next note belongs to another transaction."""
+        """Return whether the next note belongs in another transaction."""
         return self.chunks >= GROUP_CHUNKS or len(self.drafts) >= GROUP_FILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafter:
-    """Makes drafts of notes and transcripts that changed.
+    """Makes drafts of changed notes and transcripts.
 
-    `growth_limits` is how much a transcript must grow before it is read again; None for any change. With
-    `any_cut` a file that was only cut differently counts as unchanged. `hide` blanks what was forgotten;
-    `forgotten` names what that is, where files that nobody edits are to be read again when it changes.
+    `growth_limits` says how much a transcript must grow before it is read again; None means any change. With
+    `any_cut`, a file whose chunks were only cut differently counts as unchanged. `hide` blanks forgotten
+    lines; `forgotten` identifies the set of them, so that files nobody edits are read again when it changes.
     """
 
     chunking: ChunkingSettings
@@ -129,12 +129,12 @@ class Drafter:
 
     @property
     def recipe(self) -> str:
-        """Return the versions and settings that the rows of a note depend on."""
+        """Return the versions and settings that a note's rows depend on."""
         keywords = KEYWORD_VERSION if self.keywords else "no-keywords"
         return f"{CUT_VERSION}/{self.chunking.tokens}/{self.chunking.overlap}/{keywords}"
 
     def changed(self, report: ScanReport, known: Mapping[str, FileState]) -> list[ChangedNote]:
-        """Return the files that differ from the index by times, size or recipe; call it from a thread.
+        """Return the files that differ from the index in times, size or recipe; call it from a thread.
 
         Reads no notes, and at most the new part of a transcript.
         """
@@ -149,20 +149,20 @@ class Drafter:
                 and seen.reading
                 and seen.ctime_ns in (0, ctime_ns)
             ):
-                continue  # most of them, so this has to be quick
+                continue  # true for most files, so this path must be fast
             if seen is None or self._differs(found, seen):
                 changed.append(ChangedNote(found, seen))
         return changed
 
     def _differs(self, found: ScannedFile, seen: FileState) -> bool:
-        """Return whether the rows of a file must be rewritten."""
+        """Return whether a file's rows must be rewritten."""
         if not self._matches_recipe(found.key, seen):
             return True
         is_same = (seen.mtime_ns, seen.size) == (found.mtime_ns, found.size)
         return not (is_same and seen.ctime_ns in (0, found.ctime_ns)) and self._is_due(found, seen)
 
     def _matches_recipe(self, key: str, seen: FileState) -> bool:
-        """Return whether rows match the recipe; those of other readers of the file never do."""
+        """Return whether a file's rows match the recipe; rows made by another document reader never do."""
         if self.any_cut:
             return bool(seen.recipe) and seen.recipe.startswith(_reader(key, seen.source))
         return seen.recipe == self._recipe_of(key, seen.source, seen.reading)
@@ -185,9 +185,9 @@ class Drafter:
         start: int,
         documents: Mapping[str, Document | OSError] = MappingProxyType({}),
     ) -> DraftGroup:
-        """Read and cut notes from `start` on until they fill a transaction; call it from a thread.
+        """Read and cut notes from `start` until they fill a transaction; call it from a thread.
 
-        It ends before the first document that is not among `documents`, which have been read.
+        Stops at the first document whose text is not in `documents`.
         """
         group = DraftGroup(end=start)
         while group.end < len(changed) and not group.is_full:
@@ -218,7 +218,7 @@ class Drafter:
         return FileDraft(
             key=found.key,
             source=found.source,
-            # A time that a later change could share is stored so that it matches none.
+            # If a later change could get the same mtime, store one that matches nothing.
             note=note if note.settled else replace(note, mtime_ns=note.mtime_ns - 1),
             recipe=seen.recipe
             if seen and is_same
@@ -239,7 +239,7 @@ class Drafter:
 
 
 def _reader(key: str, source: MemorySource) -> str:
-    """Return how the recipe of a file begins: with what reads it, unless that is a note as it is."""
+    """Return the recipe's prefix: the file's reader, or nothing for a plain note."""
     reader = TRANSCRIPT_RECIPE if source == "sessions" else reader_of(key)
     return f"{reader}/" if reader else ""
 
@@ -254,6 +254,6 @@ def _read(found: ScannedFile, documents: Mapping[str, Document | OSError]) -> No
 
 
 def gone_notes(report: ScanReport, known: Mapping[str, FileState]) -> dict[str, FileState]:
-    """Return the indexed files that are gone from the disk, as far as the scan could see."""
+    """Return the indexed files that no longer exist, as far as the scan could tell."""
     missing = set(known).difference(map(BY_KEY, report.files))
     return {key: known[key] for key in sorted(missing) if report.covers(key, known[key].source)}

@@ -1,13 +1,13 @@
-"""Reads the text of PDF, DOCX, HTML and EPUB files: a program, run in a process of its own.
+"""Extracts the text of PDF, DOCX, HTML and EPUB files: a program that runs in a process of its own.
 
     python -P document_reader.py 60 report.pdf book.epub
 
-prints for each file a line of JSON: the hash of what was read, its lines with their numbers, and what is
-missing. The files may be hostile, so the process limits its memory and the seconds it computes; whoever runs
-it limits the time. It imports nothing of the package, and starts in 50 ms, for PDF in 200.
+prints one line of JSON per file: the hash of its bytes, its lines with their numbers, and what is missing.
+The files may be hostile, so the process limits its own memory and CPU seconds (60 here); the caller limits
+the wall time. It imports nothing from the package, and starts in 50 ms (200 ms for PDF).
 
-The number of a line is that of its page in a PDF, of its chapter in an EPUB, of the line in an HTML file, of
-the paragraph in a DOCX.
+A line number is the page in a PDF, the chapter in an EPUB, the line in an HTML file and the paragraph in a
+DOCX.
 """
 
 import codecs
@@ -32,15 +32,15 @@ MAX_UNPACKED_BYTES = 100 * 2**20
 MAX_MEMORY_BYTES = 2 * 2**30
 
 Line = tuple[int, str]
-"""A line of text, and its number in the file."""
+"""A line of text, preceded by its number in the file."""
 
 
 class _IncompleteError(Exception):
-    """Tells which part of a file was not read, after what was read of it."""
+    """Says which part of a file was not read; raised after the readable lines have been yielded."""
 
 
 class _RefusedError(Exception):
-    """Tells why nothing of a file is read."""
+    """Says why nothing is read from a file."""
 
 
 # --- PDF ----------------------------------------------------------------------------------------------------
@@ -50,14 +50,14 @@ _HYPHENATED = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_A-Z])")
 
 
 def _pdf_lines(data: bytes) -> Iterator[Line]:
-    """Yield the lines of each page, with words put together that are parted at the end of a line."""
-    from pypdf import PdfReader  # for the other kinds it need not be installed
+    """Yield the lines of each page, rejoining words hyphenated across lines."""
+    from pypdf import PdfReader  # optional: only PDF needs it
     from pypdf.errors import DependencyError
 
     try:
         reader = PdfReader(BytesIO(data))
         is_locked = reader.is_encrypted and not reader.decrypt("")
-    except DependencyError:  # what decrypts it is not installed
+    except DependencyError:  # the library that could decrypt it is not installed
         is_locked = True
     if is_locked:
         raise _RefusedError("it is encrypted")
@@ -65,7 +65,7 @@ def _pdf_lines(data: bytes) -> Iterator[Line]:
     for number, page in enumerate(islice(reader.pages, MAX_PAGES), start=1):
         try:
             text = page.extract_text().translate(_LIGATURES)
-        except Exception:  # noqa: BLE001 - a page that is broken may raise anything, and others can be read
+        except Exception:  # noqa: BLE001 - a broken page may raise anything, and the others can be read
             bad.append(number)
             continue
         yield from ((number, line) for line in _HYPHENATED.sub("", text).splitlines())
@@ -99,7 +99,7 @@ def _html_lines(data: bytes) -> Iterator[Line]:
 
 
 def _decoded(data: bytes) -> str:
-    """Return a page as text: by its mark, by what it says of itself, as UTF-8, else as browsers take it."""
+    """Decode a page by its byte order mark, its declared encoding or UTF-8, else as browsers would."""
     named = _ENCODING.search(data[:1024])
     told = [named[1].decode("ascii")] if named else []
     for encoding in [*(name for mark, name in _MARKS if data.startswith(mark)), *told, "utf-8"]:
@@ -111,7 +111,7 @@ def _decoded(data: bytes) -> str:
 
 
 class _Html(HTMLParser):
-    """Collects the lines of a page: one for each block, cell after cell for each row of a table."""
+    """Collects the lines of a page: one per block, and one per table row, with its cells side by side."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class _Html(HTMLParser):
             self._words.append(" | ")
 
     def handle_startendtag(self, tag: str, attrs: object) -> None:
-        if tag not in _UNSEEN:  # where a page is XML, this one has no end
+        if tag not in _UNSEEN:  # in XHTML such an element may be empty, so no end tag would follow
             super().handle_startendtag(tag, attrs)  # type: ignore[arg-type]
 
     def handle_endtag(self, tag: str) -> None:
@@ -178,14 +178,14 @@ _HEADING = re.compile(r"heading ([1-6])", re.IGNORECASE)
 
 
 class _Archive:
-    """A zip file of which no more is unpacked than is allowed in all."""
+    """A zip file with a limit on the total bytes unpacked from it."""
 
     def __init__(self, data: bytes) -> None:
         self._file = zipfile.ZipFile(BytesIO(data))
         self._left = MAX_UNPACKED_BYTES
 
     def read(self, name: str) -> bytes:
-        """Return a part of it; nothing where there is none of this name."""
+        """Return a member's bytes; empty if there is no such member."""
         try:
             part = self._file.open(name)
         except KeyError:
@@ -198,7 +198,7 @@ class _Archive:
         return data
 
     def elements(self, name: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Yield the elements of a part with their attributes, all without their namespaces."""
+        """Yield a member's XML elements and their attributes, both without namespaces."""
         found: list[tuple[str, Mapping[str, str]]] = []
         _parse(self.read(name), start=lambda tag, attributes: found.append((tag, attributes)))
         yield from found
@@ -211,7 +211,7 @@ def _parse(
     end: Callable[[str], object] | None = None,
     text: Callable[[str], object] | None = None,
 ) -> None:
-    """Call back for each element and text of an XML document; one that declares entities is refused."""
+    """Parse an XML document, calling back for each element and text; refuse one that declares entities."""
     if not data:
         return
     parser = expat.ParserCreate(namespace_separator=" ")
@@ -235,7 +235,7 @@ def _local(name: str) -> str:
 
 
 def _epub_lines(data: bytes) -> Iterator[Line]:
-    """Yield the lines of each chapter, in the order of reading."""
+    """Yield the lines of each chapter in reading order."""
     archive = _Archive(data)
     algorithms = _ALGORITHM.findall(archive.read("META-INF/encryption.xml"))
     if set(algorithms) - {*_OBFUSCATED_FONTS}:
@@ -258,7 +258,7 @@ def _epub_lines(data: bytes) -> Iterator[Line]:
 
 
 def _docx_lines(data: bytes) -> Iterator[Line]:
-    """Yield the paragraphs of the document, then those of its notes; a row of a table is one line."""
+    """Yield the document's paragraphs, then its footnotes and endnotes; a table row is one line."""
     archive = _Archive(data)
     relations = archive.elements("_rels/.rels")
     main = next(
@@ -273,7 +273,7 @@ def _docx_lines(data: bytes) -> Iterator[Line]:
 
 
 def _headings_in(archive: _Archive, part: str) -> dict[str, str]:
-    """Return the signs before headings by the ids of their styles, which differ from language to language."""
+    """Map style ids to Markdown heading prefixes; the ids depend on the language, the style names do not."""
     signs: dict[str, str] = {}
     style = ""
     for tag, attributes in archive.elements(part):
@@ -289,7 +289,7 @@ def _headings_in(archive: _Archive, part: str) -> dict[str, str]:
 
 
 class _Docx:
-    """Collects the lines of a document."""
+    """Collects the lines of a DOCX document."""
 
     def __init__(self, headings: Mapping[str, str]) -> None:
         self.lines: list[Line] = []
@@ -314,7 +314,7 @@ class _Docx:
         elif tag == "tr":
             self._rows += 1
             self._row_number = self._number + 1 if self._rows == 1 else self._row_number
-        elif tag == "Fallback":  # says again, for older programs, what was said
+        elif tag == "Fallback":  # repeats the content for older programs
             self._fallbacks += 1
         elif tag in ("tab", "br", "cr"):
             self._words.append(" ")
@@ -354,7 +354,7 @@ _READERS = {".pdf": _pdf_lines, ".docx": _docx_lines, ".epub": _epub_lines}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Read the files that are named after the seconds."""
+    """Read the files named in `arguments[1:]`; `arguments[0]` is the limit of CPU seconds."""
     seconds, *paths = arguments
     _limit_resources(int(seconds))
     for path in map(Path, paths):
@@ -363,7 +363,7 @@ def main(arguments: Sequence[str]) -> None:
         try:
             lines, problem = _read(data, path.suffix.lower())
         except MemoryError:
-            is_full = True  # while this is handled there is no memory for a message either
+            is_full = True  # while the error is being handled, there is no memory for a message either
         if is_full:
             sys.exit(f"reading it needs more than {MAX_MEMORY_BYTES >> 30} GB of memory")
         found = {"hash": hashlib.sha256(data).hexdigest(), "lines": lines, "problem": problem}
@@ -372,10 +372,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _read(data: bytes, suffix: str) -> tuple[list[Line], str | None]:
-    """Return the lines of a file, and what is missing; end the program where that fails."""
+    """Return a file's lines and what is missing; exit with a message if it cannot be read."""
     try:
         lines, problem = _within_limits(_READERS.get(suffix, _html_lines)(data))
-    except (ImportError, MemoryError, OSError):  # is not due to the file, or to be said by the caller
+    except (ImportError, MemoryError, OSError):  # not the file's fault, or reported by the caller
         raise
     except _RefusedError as error:
         sys.exit(str(error))
@@ -388,7 +388,7 @@ def _read(data: bytes, suffix: str) -> tuple[list[Line], str | None]:
 
 
 def _within_limits(lines: Iterable[Line]) -> tuple[list[Line], str | None]:
-    """Return the lines that can be had, and what is missing."""
+    """Return as many lines as the limits allow, and what is missing."""
     kept: list[Line] = []
     left = MAX_CHARS
     try:
@@ -404,7 +404,7 @@ def _within_limits(lines: Iterable[Line]) -> tuple[list[Line], str | None]:
 
 
 def _limit_resources(seconds: int) -> None:
-    """Hold the memory and the time of this process, where the system can."""
+    """Limit this process's memory and CPU time, where the system allows it."""
     try:
         import resource
     except ImportError:  # on Windows

@@ -1,8 +1,8 @@
-"""PDF, DOCX, HTML and EPUB files as notes: which are read, and their text with the numbers of its lines.
+"""PDF, DOCX, HTML and EPUB files as notes: which of them are read, and how their text maps to line numbers.
 
-What reads them is a program of its own, `document_reader.py`, run in `sync/document_texts.py`. The lines of a
-PDF have the number of their page, of an EPUB that of the chapter, of an HTML file that of the line in the
-file, of a DOCX that of the paragraph. A passage begins at a character of what has its number.
+A program of its own, `document_reader.py`, extracts the text; `sync/document_texts.py` runs it. A line number
+is the page in a PDF, the chapter in an EPUB, the line in an HTML file and the paragraph in a DOCX. Since many
+lines share a number, a passage also has the offset in characters at which it starts under that number.
 """
 
 import os
@@ -34,7 +34,7 @@ EXTRA = "composable-memory[documents]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document(Note):
-    """The text of a file that is no note as it is; `lines` holds for each of its lines the number there.
+    """The extracted text of a document; `lines` holds the line number of each of its lines.
 
     `problem` says what is missing.
     """
@@ -43,20 +43,20 @@ class Document(Note):
     problem: str | None = None
 
     def excerpt(self, from_line: int | None, lines: int | None) -> str:
-        """Return the lines with `lines` numbers from `from_line` on; all if neither is given."""
+        """Return the text of `lines` line numbers starting at `from_line`; all of it if both are None."""
         return numbered_excerpt(self.text, self.lines, from_line, lines)
 
 
 def note_suffixes(kinds: Iterable[DocumentKind]) -> frozenset[str]:
-    """Return what the names of notes end in, with documents of these kinds, as far as they can be read."""
+    """Return the file suffixes of notes, plus those of the document kinds that can be read here."""
     ready = (kind for kind in kinds if kind != "pdf" or pypdf_version() is not None)
     return NOTE_SUFFIXES.union(*(SUFFIXES[kind] for kind in ready))
 
 
 def reader_of(key: str) -> str | None:
-    """Return what reads a document, with its version; None for a note that is none.
+    """Return the reader of a document, with its version; None for a plain note.
 
-    Each kind has its own: a file that is renamed to another kind is read anew.
+    Each kind has its own reader, so a file renamed to another kind is read again.
     """
     suffix = key[key.rfind(".") :].lower()
     if suffix == ".pdf":
@@ -65,7 +65,7 @@ def reader_of(key: str) -> str | None:
 
 
 def hint_of(kinds: Sequence[DocumentKind], passed_over: Iterable[str]) -> str | None:
-    """Return how documents that were passed over could be read; None where there are none."""
+    """Return what to set or install to have skipped documents read; None if there are none."""
     found = [kind for kind in get_args(DocumentKind) if not {*SUFFIXES[kind]}.isdisjoint(passed_over)]
     is_incomplete = "pdf" in found and pypdf_version() is None
     if missing := [kind for kind in found if kind not in kinds]:
@@ -76,7 +76,7 @@ def hint_of(kinds: Sequence[DocumentKind], passed_over: Iterable[str]) -> str | 
 
 @lru_cache(maxsize=1)
 def pypdf_version() -> str | None:
-    """Return the version of the library that reads PDF; None where it is not installed."""
+    """Return the version of the PDF library; None if it is not installed."""
     try:
         return version("pypdf")
     except PackageNotFoundError:
@@ -84,10 +84,10 @@ def pypdf_version() -> str | None:
 
 
 def unread_document(path: str) -> Document:
-    """Return a document without its text, which is yet to be read; the file is read for its hash alone.
+    """Return a document whose text is not extracted yet; the file is read only to hash it.
 
     Raises:
-        FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
+        FileNotFoundError: the file is gone, or a folder in its path has become a link elsewhere.
         OSError: it cannot be read, or is larger than 100 MB.
     """
     digest = sha256()
@@ -107,7 +107,7 @@ def unread_document(path: str) -> Document:
 
 
 def cut_document(document: Document, chunking: ChunkingSettings) -> list[Chunk]:
-    """Cut a document like a note; the lines of a chunk are the numbers of its lines."""
+    """Cut a document like a note, giving each chunk the document's line numbers."""
     numbers, starts = document.lines, list(_starts(document))
     return [
         replace(
@@ -121,7 +121,7 @@ def cut_document(document: Document, chunking: ChunkingSettings) -> list[Chunk]:
 
 
 def _starts(document: Document) -> Iterator[int]:
-    """Yield how many characters with the number of a line come before it."""
+    """Yield the offset of each line from the start of its page, chapter or paragraph."""
     start, last = 0, 0
     for number, line in zip(document.lines, document.text.split("\n"), strict=False):
         start = start if number == last else 0

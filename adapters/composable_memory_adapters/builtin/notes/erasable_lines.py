@@ -1,4 +1,4 @@
-"""What an index holds of lines that are forgotten, and which of its passages say the same (pure)."""
+"""What an index holds of forgotten lines, and which passages say the same thing (pure)."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from composable_memory_adapters.builtin.notes.documents import reader_of
 
 
 class Stored(NamedTuple):
-    """What the index holds: passages of notes, those of other files by their paths, vectors, which files."""
+    """What the index holds: note passages, the paths of matching passages in other files, vectors, files."""
 
     passages: int
     said: Sequence[str]
@@ -18,7 +18,7 @@ class Stored(NamedTuple):
     documents: Sequence[str]
 
     def holdings(self, store: str) -> tuple[Holding, ...]:
-        """Return it as it is told of a store."""
+        """Return this as holdings of `store`, without those that are zero."""
         told = [
             Holding(store=store, what="passages of notes", count=self.passages),
             Holding(
@@ -47,29 +47,30 @@ class Stored(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """What a text says: its sentence, and all its words."""
+    """What to look for: the words of a statement, and all words of its line."""
 
     said: Words
     words: Words
 
     @property
     def like(self) -> str:
-        """Return a pattern of SQL that every passage fits which says it, with `!` as its escape.
+        """Return a SQL LIKE pattern, with `!` as its escape, that matches every passage saying this.
 
-        SQLite knows the cases of ASCII letters alone, and the words are folded: `ss` may be written as `ß`.
+        SQLite folds the case of ASCII letters only, while the words are casefolded: `ss` may stand for `ß`.
+        So the pattern is the longest run of characters that neither can affect.
         """
         stable = "".join(one if one.isascii() or one.upper() == one else " " for one in " ".join(self.said))
         longest = max(stable.replace("ss", " ").split(), key=len, default="")
         return f"%{longest.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
 
     def is_line_of(self, text: str) -> bool:
-        """Return whether it stands in a text as a line of its own."""
+        """Return whether it appears in a text as a line of its own."""
         return any(one.words == self.words for one in statements_of(text))
 
     def is_said_in(self, path: str, source: str, text: str) -> bool:
-        """Return whether a passage of a transcript or of a document says it.
+        """Return whether a passage of a transcript or document says it.
 
-        In a document that is a line of its own: words within a line are not hidden there.
+        In a document only a whole line counts: words within a line are not hidden there.
         """
         if reader_of(path):
             return self.is_line_of(text)
@@ -77,6 +78,6 @@ class Sought(NamedTuple):
 
 
 def sought(texts: Iterable[str]) -> set[Sought]:
-    """Return what some texts say that can be known again."""
+    """Return the statements in some texts that are distinctive enough to recognise elsewhere."""
     telling = (one for text in texts for one in statements_of(text) if one.is_recognisable and one.said)
     return {Sought(one.said, one.words) for one in telling}

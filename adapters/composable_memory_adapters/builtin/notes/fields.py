@@ -1,6 +1,6 @@
-"""The fields of a passage beside its text: what its note is called, the headings above it, and tags (pure).
+"""The fields of a passage besides its text: its note's names, the headings above it, and tags (pure).
 
-They are indexed as columns of the keyword index of their own, in all languages by the same rules.
+Each is a column of its own in the keyword index; the rules are the same for all languages.
 """
 
 import re
@@ -23,9 +23,9 @@ _UMLAUT = re.compile(r"([aou])e", re.IGNORECASE)
 
 
 class NoteFields(NamedTuple):
-    """What a note says of itself as a whole, as the index stores it; lists have one item a line.
+    """A note's metadata as the index stores it; lists have one item per line.
 
-    `tags` are those of the front matter, then those in the text. `day` is an ISO date.
+    `tags` holds those of the front matter, then those in the text. `day` is an ISO date.
     """
 
     title: str = ""
@@ -39,7 +39,7 @@ NO_FIELDS = NoteFields()
 
 
 class KeywordRow(NamedTuple):
-    """What the keyword index holds of a passage, column by column."""
+    """A passage's columns in the keyword index."""
 
     text: str
     names: str
@@ -61,16 +61,16 @@ def fields_of(text: str, structure: Outline) -> NoteFields:
 
 
 def keyword_row(path: str, fields: NoteFields, headings: str, text: str) -> KeywordRow:
-    """Return what the keyword index is to hold of a passage of the file at `path`; headings are lines."""
+    """Return a passage's row of the keyword index; `headings` has one per line."""
     names, tags = _words_of_note(path, fields)
     return KeywordRow(index_text(text), names, index_text(headings), tags)
 
 
 @lru_cache(maxsize=64)
 def _words_of_note(path: str, fields: NoteFields) -> tuple[str, str]:
-    """Return the words of the note's name, title and aliases, and those of its tags."""
+    """Return the words of the note's name, title and aliases, and the words of its tags."""
     name = path.rpartition("/")[2]
-    bare = _UMLAUT.sub(r"\1", name)  # Böhm, who is looked up without dots, may be boehm in a name
+    bare = _UMLAUT.sub(r"\1", name)  # Böhm may be boehm in a file name, and is searched for as bohm
     file_names = () if name in MAIN_FILES else (name, bare) if bare != name else (name,)
     names = _lines(
         undated

@@ -1,4 +1,4 @@
-"""Finds notes and transcripts, and reads notes; everything reads the disk, so call it from a thread."""
+"""Finds notes and transcripts, and reads notes; everything here does blocking disk I/O, so use a thread."""
 
 import os
 import stat
@@ -33,37 +33,37 @@ from composable_memory.types import MemorySource
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 TRANSCRIPTS_KEY = "sessions"
-"""The folder in front of a transcript's name in the index, wherever it really is."""
+"""The folder in a transcript's key in the index, wherever the file really is."""
 
 TRANSCRIPT_SUFFIX = ".jsonl"
 
 LATEST_NS = 2**63 - 1
-"""The last time that a database can hold, in the year 2262; file systems know later ones."""
+"""The latest time that a database can hold, in the year 2262; some file systems go beyond it."""
 CLOCK_TICK_NS = 20_000_000
-"""File systems use a clock this coarse: two writes within a tick may get the same time."""
+"""File systems may use a clock this coarse: two writes within a tick can get the same mtime."""
 SECOND_NS = 1_000_000_000
 FAT_TICK_NS = 2 * SECOND_NS
-"""That of FAT, on sticks and cards; what knows no parts of a second may be that coarse."""
+"""The tick of FAT, on sticks and cards; an mtime in whole seconds may be this coarse."""
 MOST_REASONS = 20
 HIDDEN, OF_TOOLS, LINK, STATE_FOLDER = "hidden", "folder of a tool", "symbolic link", "state folder"
 IGNORED = "ignored by .gitignore"
 NO_ENDING, OTHER_ENDINGS, NO_FILE = "no ending", "other", "not a regular file"
-"""Why a file or folder is passed over; that a file is no note is said by its ending."""
+"""Why a file or folder is skipped; a file that is not a note is counted under its suffix."""
 NEVER_IGNORED = frozenset({*MAIN_FILES, *MEMORY_FOLDERS})
-"""Notes by their names: an agent's memory is often kept out of the repository that it is about."""
+"""Always notes, whatever `.gitignore` says: an agent's memory is often kept out of the repository."""
 TOO_MANY = (
     "there are more than {count} notes in {folder}; name a smaller folder with --workspace, choose folders "
     "in it with memory.builtin.extra_paths, or raise memory.builtin.max_files"
 )
 BY_KEY = itemgetter(0)
-"""Gives the key of a scanned file; to sort by it takes half the time that whole tuples take."""
+"""Gets the key of a scanned file; sorting by it takes half as long as sorting whole tuples."""
 
 
 class ScannedFile(NamedTuple):
-    """A note or transcript that was found: its key in the index, its path, time and size.
+    """A note or transcript that was found: its key in the index, path, mtime and size.
 
-    A named tuple because a scan makes one for every note: a third of the time a frozen dataclass takes.
-    Device and inode tell whether two names are one file.
+    A named tuple because a scan makes one per note, in a third of the time of a frozen dataclass. Device and
+    inode tell whether two paths are the same file.
     """
 
     key: str
@@ -80,10 +80,10 @@ class ScannedFile(NamedTuple):
 class ScanReport:
     """The notes and transcripts in a stable order, and what could not be read.
 
-    `sources` are those that were asked for. `unreadable` maps the key of a file or folder to the reason; what
-    the index holds under such a key must stay. The key of the whole workspace is empty. `remarks` name roots
-    that were left out. `passed_over` counts the files and folders that are no notes, by the reason.
-    `has_links` says whether a file in a folder has a second name, by which it can be changed elsewhere.
+    `sources` are those that were asked for. `unreadable` maps the key of a file or folder to the reason;
+    index rows under such a key must stay. The key of the whole workspace is empty. `remarks` name roots that
+    were left out. `passed_over` counts the skipped files and folders by reason. `has_links` says whether a
+    file in a folder has a second hard link, through which it can be changed elsewhere.
     """
 
     files: Collection[ScannedFile]
@@ -93,10 +93,10 @@ class ScanReport:
     passed_over: Mapping[str, int] = field(default_factory=dict)
     has_links: bool = False
     listed: "_Said | None" = field(default=None, repr=False, compare=False)
-    """All that the file system said, which a later scan is compared with."""
+    """The raw directory listing, to compare a later scan with."""
 
     def covers(self, key: str, source: MemorySource = "memory") -> bool:
-        """Return whether the scan could see if the file `key` exists; none of an unwanted source does."""
+        """Return whether the scan can tell if `key` exists; files of a source not asked for count as gone."""
         if not self.unreadable or source not in self.sources:
             return True
         return not any(prefix in ("", key) or key.startswith(f"{prefix}/") for prefix in self.unreadable)
@@ -104,10 +104,10 @@ class ScanReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a note held when it was read.
+    """The content of a note when it was read.
 
-    `hash` is the SHA-256 of its bytes. `mtime_ns` and `size` are from before the reading. `settled` is
-    false if a later change could still get the same time.
+    `hash` is the SHA-256 of its bytes. `mtime_ns` and `size` were taken before reading. `settled` is False if
+    a later change could still get the same mtime.
     """
 
     text: str
@@ -131,14 +131,14 @@ def scan(
 ) -> ScanReport:
     """List the files of `sources`.
 
-    `memory` is `MEMORY.md`, `memory.md`, the notes in `memory/` and `bank/`, and those of the extra paths. Of
-    the workspace, if it is one of these, what is hidden or ignored by `.gitignore`, folders of tools and a
-    state folder are left out; `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need
-    not exist. The name of a note ends in one of `suffixes`. Symbolic links are not followed. A file that is
-    reached twice is listed once, under its first name. Where all is as it was `before`, that is returned.
+    `memory` is `MEMORY.md`, `memory.md`, the notes in `memory/` and `bank/`, and those in the extra paths. If
+    the workspace itself is an extra path, hidden and gitignored files, tools' folders and state folders in it
+    are left out. `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need not exist. A
+    note's name ends in one of `suffixes`. Symbolic links are not followed. A file reached twice is listed
+    once, under its first name. If nothing has changed since `before`, that report is returned.
 
     Raises:
-        BackendError: all of the workspace is notes, and they are more than `most`.
+        BackendError: the whole workspace is notes, and there are more than `most`.
     """
     walk = _Walk(suffixes, most)
     if "memory" in sources:
@@ -162,10 +162,10 @@ def scan(
 
 @dataclass(slots=True, kw_only=True)
 class Places:
-    """The files of a scan by path, and what the keys of the notes in a folder begin with.
+    """The files of a scan by path, and the key prefix of each folder with notes.
 
-    Nothing is known of a folder in which the scan found no note, and of none where it reached a file twice:
-    then only another scan can tell which of its names counts.
+    Nothing is known of folders in which the scan found no note, nor of any folder if the scan reached a file
+    twice: then only another scan can tell which of its names counts.
     """
 
     files: dict[str, ScannedFile]
@@ -173,7 +173,7 @@ class Places:
 
     @classmethod
     def of(cls, found: ScanReport) -> "Places":
-        """Return where the files of a scan are."""
+        """Index the files of a scan by path."""
         prefixes: dict[str, str] = {}
         tops = {one.file for one in found.listed[0]} if found.listed else set()
         if found.listed and len(found.files) == sum(one.size for one in found.listed[0]):
@@ -184,9 +184,9 @@ class Places:
         return cls(files={file.path: file for file in found.files}, prefixes=prefixes)
 
     def named(self, paths: Set[str], suffixes: Set[str]) -> list[ScannedFile] | None:
-        """Return the notes at some paths as they were, empty where there was none beside others.
+        """Return the notes at some paths as last scanned; zeros for a new note in a known folder.
 
-        Returns None if a path may be that of anything else, such as a folder.
+        Returns None if a path may be something else, such as a folder.
         """
         named = []
         for path in sorted(paths):
@@ -200,10 +200,10 @@ class Places:
         return named
 
     def look_again(self, named: Sequence[ScannedFile]) -> tuple[ScannedFile, ...] | None:
-        """Return how some notes are now, without those that are gone.
+        """Return the current state of some notes, without those that are gone.
 
-        Returns None where only a scan can tell: one is no file any more, or has a second name, or a folder on
-        the way to it is gone, cannot be read or is a link.
+        Returns None if only a scan can tell: a path is no longer a file or has a second hard link, or a
+        folder in it is gone, unreadable or a link.
         """
         again = []
         try:
@@ -226,7 +226,7 @@ class Places:
                 )
         except OSError:
             return None
-        # Where letters are not told apart by case, a note that is renamed answers to both names.
+        # On a case-insensitive file system, a renamed note answers to both names.
         is_told_apart = len({(file.device, file.inode) for file in again}) == len(again)
         return tuple(again) if is_told_apart and all(_is_unicode(file.key) for file in again) else None
 
@@ -235,7 +235,7 @@ def _walk_notes(walk: "_Walk", workspace: Path, extra_paths: Sequence[Path]) -> 
     root = Path(os.path.realpath(workspace))
     try:
         problem = None if root.is_dir() else "does not exist"
-    except OSError as error:  # such as of a network drive that has gone away
+    except OSError as error:  # such as a network drive that has gone away
         problem = f"cannot be looked at ({error.strerror or error})"
     if problem is not None:
         walk.unreadable[""] = f"the workspace {workspace} {problem}"
@@ -249,7 +249,7 @@ def _walk_notes(walk: "_Walk", workspace: Path, extra_paths: Sequence[Path]) -> 
 
 
 def is_gitignored(target: Path, workspace: Path, extra_paths: Sequence[Path]) -> bool:
-    """Return whether a note is none because all of the workspace is notes but for what git ignores."""
+    """Return whether all of the workspace is notes, but `.gitignore` excludes this file."""
     root = Path(os.path.realpath(workspace))
     extras = [extra_root(path, root) for path in extra_paths]
     named = [*(root / one for one in NEVER_IGNORED), *(extra for extra in extras if extra != root)]
@@ -259,11 +259,12 @@ def is_gitignored(target: Path, workspace: Path, extra_paths: Sequence[Path]) ->
 
 
 def read_note(path: str) -> Note:
-    """Read the note at the absolute real `path`, a regular file; bytes that are neither UTF-8 nor, with
-    its mark, UTF-16 are replaced.
+    """Read the note at the absolute real `path`, a regular file.
+
+    Bytes that are neither UTF-8 nor UTF-16 with a byte order mark are replaced.
 
     Raises:
-        FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
+        FileNotFoundError: the file is gone, or a folder in its path has become a link elsewhere.
         OSError: it cannot be read, or is larger than 256 MB.
     """
     with opened_file(path) as (descriptor, before):
@@ -281,7 +282,7 @@ def read_note(path: str) -> Note:
 
 
 def mtime_of(found: os.stat_result) -> int:
-    """Return when a file was changed, in nanoseconds since 1970, as near as the index can hold it."""
+    """Return a file's mtime in nanoseconds since 1970, clamped to what the index can hold."""
     mtime_ns = found.st_mtime_ns
     if -LATEST_NS <= mtime_ns <= LATEST_NS:
         return mtime_ns
@@ -289,13 +290,13 @@ def mtime_of(found: os.stat_result) -> int:
 
 
 def is_settled(found: os.stat_result) -> bool:
-    """Return whether any later change will give the file another time."""
+    """Return whether any later change is sure to give the file another mtime."""
     tick_ns = CLOCK_TICK_NS if found.st_mtime_ns % SECOND_NS else FAT_TICK_NS
     return time.time_ns() - found.st_mtime_ns > tick_ns
 
 
 def _read_all(descriptor: int, size: int) -> bytes:
-    """Read to the end; one call for most notes, where a file object takes twice the time."""
+    """Read to the end; one call for most notes, while a file object would take twice as long."""
     parts = []
     while part := os.read(descriptor, size + 1):
         parts.append(part)
@@ -303,7 +304,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 class _Walk:
-    """What a scan has found so far."""
+    """The findings of a scan so far."""
 
     def __init__(self, suffixes: Set[str], most: int | None) -> None:
         self._suffixes = suffixes
@@ -315,7 +316,7 @@ class _Walk:
         self.has_links = False
 
     def add_root(self, path: Path, key: str, *, expected: bool = False) -> None:
-        """Add the file or folder at `path`; one that is `expected` and missing is worth a remark."""
+        """Add the file or folder at `path`; remark on one that is missing though `expected`."""
         try:
             found = path.lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -327,7 +328,7 @@ class _Walk:
             self._add(path, key, found)
 
     def add_transcripts(self, folder: str) -> None:
-        """Add the transcripts in a folder; that there is none yet is nothing to remark."""
+        """Add the transcripts in a folder, which need not exist."""
         found: list[_Row] = []
         try:
             with os.scandir(folder) as entries:
@@ -353,10 +354,10 @@ class _Walk:
             )
 
     def _notes_in(self, top: str, top_key: str) -> "list[_Folder]":
-        """Return the notes in a folder, at any depth; a folder that cannot be read is noted."""
+        """Return the notes in a folder, at any depth; record a folder that cannot be read."""
         listed: list[_Folder] = []
         count = 0
-        suffixes, usual = self._suffixes, tuple(self._suffixes)  # nearly all endings are written small
+        suffixes, usual = self._suffixes, tuple(self._suffixes)  # nearly all suffixes are lower-case
         is_whole = not top_key
         ignored = GitIgnore(top, suffixes)
         folders = [(top, f"{top_key}/" if top_key else "")]
@@ -381,9 +382,9 @@ class _Walk:
                                 continue
                             try:
                                 at = entry.stat(follow_symlinks=False)
-                            except FileNotFoundError:  # it went after the folder was listed
+                            except FileNotFoundError:  # deleted after the folder was listed
                                 continue
-                            # As `_row` does, without a call for each of all notes.
+                            # Same as `_row`, inlined to save a call per note.
                             if at.st_nlink > 1:
                                 self.has_links = True
                             rows.append(
@@ -398,7 +399,7 @@ class _Walk:
                         else:
                             folders.append((entry.path, f"{prefix}{name}/"))
             except FileNotFoundError:
-                pass  # so did this folder
+                pass  # the folder was deleted too
             except OSError as error:
                 self._skip(prefix.rstrip("/"), error)
             if rows:
@@ -420,14 +421,14 @@ class _Walk:
 
 
 _Row = tuple[str, int, int, int, int, int]
-"""A file as the file system tells it: name, mtime, size, device, inode and ctime."""
+"""A file as the file system reports it: name, mtime, size, device, inode and ctime."""
 
 _Folder = tuple[str, str, list[_Row]]
-"""A folder with notes: its path, what their keys begin with, and the notes directly in it."""
+"""A folder with notes: its path, the prefix of their keys, and the notes directly in it."""
 
 
 class _Listed(NamedTuple):
-    """The notes below a root, or the one `file` that the root is, as the file system lists them."""
+    """The notes below a root, or the one `file` that is the root, as the file system lists them."""
 
     file: str
     folders: list[_Folder]
@@ -438,32 +439,32 @@ class _Listed(NamedTuple):
         return sum(len(rows) for _, _, rows in self.folders)
 
     def files(self) -> list[ScannedFile]:
-        """Return them in the order of their keys."""
+        """Return the files sorted by key."""
         files = []
         for folder, prefix, rows in self.folders:
             begin = folder if folder[-1:] == os.sep else folder + os.sep
             for name, mtime_ns, *rest in rows:
                 time_ns = min(max(mtime_ns, -LATEST_NS), LATEST_NS)
                 place = (prefix + name, begin + name, time_ns, *rest, self.source)
-                files.append(tuple.__new__(ScannedFile, place))  # `_make` in two thirds of its time
+                files.append(tuple.__new__(ScannedFile, place))  # takes two thirds of the time of `_make`
         return sorted(files, key=BY_KEY)
 
 
 _Said = tuple[list[_Listed], dict[str, str], list[str], Counter[str], bool]
-"""The notes below each root, what could not be read, the remarks, what was passed over, and the links."""
+"""The notes below each root, the unreadable files, remarks, counts of skipped files, and `has_links`."""
 
 
 def _files_of(listed: Sequence[_Listed]) -> tuple[tuple[ScannedFile, ...], list[str]]:
-    """Return each file once, those of each root by their keys, and a remark on each that cannot be indexed.
+    """Return each file once, sorted by key within each root, and a remark on each that cannot be indexed.
 
-    The order of a folder's entries is the file system's; sorted, the index is the same everywhere.
+    The file system's own order varies; sorting makes the index the same everywhere.
     """
     files: list[ScannedFile] = []
     remarks: list[str] = []
     seen: set[int | str] = set()
     for file in chain.from_iterable(one.files() for one in listed):
         key, path, _, _, device, inode, *_ = file
-        # Windows has no inode here; its paths then tell files apart.
+        # Windows reports no inode here; there, paths tell files apart.
         identity = device << 64 | inode if inode else os.path.normcase(path)
         if identity in seen:
             continue
@@ -477,7 +478,7 @@ def _files_of(listed: Sequence[_Listed]) -> tuple[tuple[ScannedFile, ...], list[
 
 
 def _why_passed_over(entry: os.DirEntry[str], *, is_whole: bool) -> str | None:
-    """Return why something that is no note is passed over; None for a folder that may hold notes."""
+    """Return why an entry that is not a note is skipped; None for a folder that may hold notes."""
     if entry.is_symlink():
         return LINK
     if entry.is_file(follow_symlinks=False):
@@ -490,14 +491,14 @@ def _why_passed_over(entry: os.DirEntry[str], *, is_whole: bool) -> str | None:
 
 
 def _in_short(counts: Counter[str]) -> dict[str, int]:
-    """Return the reasons that count most, and how often there are others."""
+    """Return the most frequent reasons with their counts, and the rest as one sum."""
     shown = dict(counts.most_common(MOST_REASONS))
     others = counts.total() - sum(shown.values())
     return {**shown, OTHER_ENDINGS: others} if others else shown
 
 
 def _is_state_folder(path: str) -> bool:
-    return os.path.exists(f"{path}/{REGISTRY_FILE}")  # noqa: PTH110 - for each folder: path objects are slow
+    return os.path.exists(f"{path}/{REGISTRY_FILE}")  # noqa: PTH110 - runs per folder: path objects are slow
 
 
 def _is_unicode(key: str) -> bool:

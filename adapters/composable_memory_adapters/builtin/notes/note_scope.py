@@ -1,9 +1,10 @@
-"""Which files of a workspace are its notes: `memory/` and `MEMORY.md`, or all of the folder.
+"""Which files of a workspace are its notes: only `memory/` and `MEMORY.md`, or the whole folder.
 
-Without a setting, a folder that has neither of them is all notes. What was chosen once, when there was
-something to index, is kept in the registry of workspaces: so a `memory/` that a program makes later hides no
-note, and one that is gone for a moment brings no other files in. Extra paths are the choice where none was
-made yet; to a folder that has been all notes they are added. Blocks; call it from a thread.
+Unless a setting decides, a folder that has neither of them is notes as a whole. The first choice made with
+something to index is kept in the registry of workspaces: so a `memory/` that a program creates later hides no
+notes, and one that is missing for a moment does not bring other files in. Configured extra paths count as the
+choice if none was made yet; if the whole folder was chosen before, they are added to it. Blocks; call it from
+a thread.
 """
 
 import os
@@ -21,7 +22,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 WHOLE = Path()
 MOST_LOOKED_AT = 1000
-"""So many folders are looked into for notes that are left out, of which there may be none in a large tree."""
+"""How many folders to search for notes left out of the scope; a large tree may have none."""
 ADDED = (
     "the whole folder was indexed before, so extra_paths are added to it; to index only these, set "
     "memory.builtin.scope to memory"
@@ -30,10 +31,10 @@ ADDED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteScope:
-    """What was chosen, and by whom: by a `setting`, `before`, or `now`.
+    """The choice, and who made it: a `setting`, a run `before`, or this one (`now`).
 
-    `refusal` says why nothing is indexed, `hint` how a setting may have been meant. `settings` are those
-    given, with the workspace as an extra path where all of it is notes.
+    `refusal` says why nothing is indexed, `hint` which setting may have been intended. `settings` are those
+    given, with the workspace added to the extra paths if all of it is notes.
     """
 
     is_folder: bool
@@ -44,7 +45,7 @@ class NoteScope:
 
 
 def choose(settings: BuiltinSettings, services: BackendServices) -> NoteScope:
-    """Return what the notes of the workspace are.
+    """Choose which files of the workspace are notes.
 
     Raises:
         ConfigError: the registry of workspaces cannot be used.
@@ -69,7 +70,7 @@ def choose(settings: BuiltinSettings, services: BackendServices) -> NoteScope:
 
 
 def keep(scope: NoteScope, services: BackendServices) -> None:
-    """Record what was chosen now.
+    """Record the choice if it was made by this run.
 
     Raises:
         ConfigError: the registry of workspaces cannot be used.
@@ -89,9 +90,9 @@ def _scope(settings: BuiltinSettings, chosen: str, *, by: str, hint: str | None 
 
 
 def _holds_a_home(workspace: Path) -> bool:
-    """Return whether a folder is the user's home, or above it."""
+    """Return whether a folder is, or contains, the user's home."""
     real = workspace.resolve()
-    with suppress(RuntimeError):  # there is no home
+    with suppress(RuntimeError):  # the user has no home
         return Path.home().resolve().is_relative_to(real)
     return real == real.parent
 
@@ -99,7 +100,7 @@ def _holds_a_home(workspace: Path) -> bool:
 def _a_note_in(
     workspace: Path, suffixes: Set[str], besides: Set[str] = frozenset(), most: int | None = None
 ) -> str | None:
-    """Return any note in a folder and at most so many below it, besides some of what it holds."""
+    """Return any note in a folder, but none under the names `besides`; visits at most `most` folders."""
     for folder, below, files in islice(os.walk(workspace), most):
         if folder == str(workspace):
             below[:], files = ([one for one in names if one not in besides] for names in (below, files))

@@ -1,8 +1,8 @@
-"""Session transcripts: JSONL files whose messages, redacted, are indexed and read like notes.
+"""Session transcripts: JSONL files whose redacted messages are indexed and read like notes.
 
-Only the words of the user and the assistant are used, and secrets are masked first. The text has one line for
-each message; line numbers are those of the JSONL file. Everything but `growth_limits` reads the disk: call it
-from a thread.
+Only what the user and the assistant said is used, and secrets are masked first. The text has one line per
+message; line numbers are those of the JSONL file. Everything but `growth_limits` reads the disk: call it from
+a thread.
 """
 
 import os
@@ -28,13 +28,13 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
 TRANSCRIPT_RECIPE = f"transcript-3/redaction-{REDACTION_VERSION}"
-"""How messages are read; rows of another recipe are rewritten."""
+"""The version of the transcript reader; rows with another are rewritten."""
 
 RECURRING_REASONS = frozenset({"search", "watch", "interval", "session-delta"})
-"""Reasons of syncs that start by themselves, some every few seconds."""
+"""Reasons for syncs that start by themselves, some every few seconds."""
 
 QUARTER_S = 900
-"""Messages are dated this finely, so that in every time zone a day begins between two of these times."""
+"""The resolution of message times: in every time zone, midnight is a multiple of it."""
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 BLOCK_BYTES = 64 * 1024
@@ -42,16 +42,16 @@ BLOCK_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript(Document):
-    """The text of a transcript, one line for each message; `times` says when the messages were said.
+    """The text of a transcript, one line per message, and the `times` at which the messages were said.
 
-    `lines` holds for each line of the text its 1-based line in the file.
+    `lines` holds the 1-based line number in the file for each line of the text.
     """
 
     times: Sequence["MessageTime"] = ()
 
 
 class MessageTime(NamedTuple):
-    """Messages that were said within a quarter of an hour, which began `at` seconds since 1970."""
+    """Messages said within one quarter of an hour, which began `at` seconds since 1970."""
 
     first_line: int
     last_line: int
@@ -59,7 +59,7 @@ class MessageTime(NamedTuple):
 
 
 def transcripts_folder(settings: BuiltinSettings, services: BackendServices) -> Path | None:
-    """Return the folder of the transcripts, None if they are not indexed; it need not exist."""
+    """Return the folder of transcripts, which need not exist; None if they are not indexed."""
     if "sessions" not in settings.sources:
         return None
     return filled_in(
@@ -71,24 +71,23 @@ def transcripts_folder(settings: BuiltinSettings, services: BackendServices) -> 
 
 
 def growth_limits(reason: str, limits: SessionDeltaSettings) -> SessionDeltaSettings | None:
-    """Return how much a transcript must grow to be read again in a sync of this reason; None for any.
+    """Return how much a transcript must grow for a sync with this reason to read it again; None for any.
 
-    A transcript grows with every message, and reading it again costs as much as the first time. A sync whose
-    reasons, joined by `+`, are all among `search`, `watch`, `interval` and `session-delta` therefore leaves
-    one that it knows until it has grown by `delta_bytes` or by `delta_messages` lines. A limit of 0 switches
-    its criterion off; two zeros mean any growth. Every other reason (`session-start`, `manual`, `cli`,
-    `boot` …) reads all that changed. New transcripts, and those that shrank or were replaced, are read in
-    any case.
+    A transcript grows with every message, and reading it again costs as much as the first time. So a sync
+    whose reasons, joined by `+`, are all among `search`, `watch`, `interval` and `session-delta` skips a
+    known transcript until it has grown by `delta_bytes` or by `delta_messages` lines. A limit of 0 disables
+    its criterion; two zeros mean any growth. Any other reason (`session-start`, `manual`, `cli`, `boot` …)
+    reads everything that changed. New transcripts, and those that shrank or were replaced, are always read.
     """
     has_limit = limits.delta_bytes or limits.delta_messages
     return limits if has_limit and RECURRING_REASONS.issuperset(reason.split("+")) else None
 
 
 def has_grown_enough(path: str, *, known_size: int, size: int, limits: SessionDeltaSettings) -> bool:
-    """Return whether a transcript of `size` bytes has passed a limit since it had `known_size`.
+    """Return whether a transcript, now `size` bytes, has passed a limit since it had `known_size`.
 
-    So has one that did not grow, and one in which no line ends where the file once ended: it was replaced.
-    So has one that cannot be read, for reading it will say why.
+    Also True if it did not grow, if it was replaced (no line ends at the old end of the file), or if it
+    cannot be read, since reading it will say why.
     """
     growth = size - known_size
     if growth <= 0 or 0 < limits.delta_bytes <= growth:
@@ -107,11 +106,11 @@ def has_grown_enough(path: str, *, known_size: int, size: int, limits: SessionDe
 def read_transcript(path: str) -> Transcript:
     """Read the transcript at the absolute real `path`.
 
-    What is no message is passed over: other records, lines that are not JSON or longer than 16 MB, a last
-    line that is still being written.
+    Anything that is not a message is skipped: other records, lines that are not JSON or longer than 16 MB, a
+    last line still being written.
 
     Raises:
-        FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
+        FileNotFoundError: the file is gone, or a folder in its path has become a link elsewhere.
         OSError: it cannot be read, or is larger than 256 MB.
     """
     texts: list[str] = []
@@ -139,7 +138,7 @@ def read_transcript(path: str) -> Transcript:
 
 
 def is_transcript_path(rel_path: str) -> bool:
-    """Return whether a path names a transcript, allowed or not; `sessions/*.md` may be an extra path."""
+    """Return whether a path names a transcript, valid or not; `sessions/*.md` may be in an extra path."""
     parts = _parts(rel_path)
     return parts[:1] == [TRANSCRIPTS_KEY] and not is_note(parts[-1])
 
@@ -147,10 +146,10 @@ def is_transcript_path(rel_path: str) -> bool:
 def resolve_transcript(rel_path: str, folder: Path | None) -> Path:
     """Return the real path of the transcript `rel_path`, which need not exist.
 
-    Allowed are the `*.jsonl` files directly in `folder`, named `sessions/<file>`; without a folder, none.
+    Only `*.jsonl` files directly in `folder` are allowed, named `sessions/<file>`; without a folder, none.
 
     Raises:
-        MemoryPathError: the path is no transcript; the message has the reason and what is allowed.
+        MemoryPathError: the path is not a transcript's; the message gives the reason and what is allowed.
     """
     if folder is None:
         why = f"session transcripts are no source of this memory; add {TRANSCRIPTS_KEY!r} to its `sources`"
@@ -168,9 +167,9 @@ def resolve_transcript(rel_path: str, folder: Path | None) -> Path:
 
 
 class _Lines:
-    """The lines of a file up to a size, their hash, and whether all that may be messages are UTF-8.
+    """The first `size` bytes of a file as lines, with their hash; `is_utf8` covers possible messages only.
 
-    A line that cannot be a message, or is too long to hold, comes as an empty one.
+    A line that cannot be a message, or is too long, is yielded as an empty string.
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
@@ -185,7 +184,7 @@ class _Lines:
                 is_whole = len(line) < MAX_LINE_BYTES or line.endswith(b"\n")
                 while not line.endswith(b"\n") and (rest := self._read(file, BLOCK_BYTES)):
                     line = rest
-                # Most records are no messages, and some of those are megabytes of tool output.
+                # Most records are not messages, and some are megabytes of tool output.
                 yield self._decode(line) if is_whole and b'"role"' in line else ""
 
     def _read(self, file: IO[bytes], limit: int) -> bytes:
@@ -203,7 +202,7 @@ class _Lines:
 
 
 def _add_time(times: list[MessageTime], line: int, moment: datetime | None) -> None:
-    """Add when a message was said; one without a time is of that of the message before."""
+    """Record when a message was said; a message without a time gets that of the message before it."""
     at = int(moment.timestamp()) // QUARTER_S * QUARTER_S if moment else None
     if times and at in (None, times[-1].at):
         times[-1] = times[-1]._replace(last_line=line)
@@ -212,7 +211,7 @@ def _add_time(times: list[MessageTime], line: int, moment: datetime | None) -> N
 
 
 def _message_text(record: Mapping[str, object]) -> str:
-    """Return `User: …` or `Assistant: …` on one line, empty where the record is no message with words."""
+    """Return `User: …` or `Assistant: …` on one line; empty if the record is not a message with words."""
     message = message_in(record)
     speaker = SPEAKERS.get(str(message.get("role")))
     if speaker is None:
@@ -222,7 +221,7 @@ def _message_text(record: Mapping[str, object]) -> str:
 
 
 def _count_lines(descriptor: int, size: int, *, enough: int) -> int:
-    """Return how many lines end in the next `size` bytes, or when there are enough."""
+    """Count the lines that end in the next `size` bytes, stopping at `enough`."""
     count = 0
     while size > 0 and count < enough and (part := os.read(descriptor, min(size, BLOCK_BYTES))):
         size -= len(part)
@@ -234,7 +233,7 @@ def _count_lines(descriptor: int, size: int, *, enough: int) -> int:
 
 
 def _parts(rel_path: str) -> list[str]:
-    """Return the names in a path, without those that lead nowhere."""
+    """Return the parts of a path, without empty ones and `.`."""
     return [part for part in rel_path.strip().replace(os.sep, "/").split("/") if part not in ("", ".")]
 
 

@@ -1,1 +1,1 @@
-"""From a question to results: words and meaning, made one ranking."""
+"""From a query to results: keyword and vector search, fused into one ranking."""

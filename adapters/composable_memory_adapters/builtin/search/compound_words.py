@@ -1,6 +1,6 @@
-"""Finds the compounds of a question's words in the index, and the parts of its own compounds.
+"""Finds compounds in the index that contain a query's words, and splits the query's own compounds.
 
-The index keeps long words backwards: those that end in `pumpe` are neighbours in `long_words`.
+The index stores long words reversed, so that those ending in `pumpe` are neighbours in `long_words`.
 """
 
 from collections.abc import Generator, Sequence
@@ -15,13 +15,13 @@ from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_COMPOUNDS = 12
-"""Of an end that more words have, so many are looked up."""
+"""How many compounds to look up per ending, if the index has more."""
 
 ENOUGH = 10
-"""A word that more passages have is looked up without its compounds: they would add noise, and take time."""
+"""A word in more passages than this is searched without its compounds: they would add noise and cost time."""
 
 FREQUENCY = "SELECT count(*) FROM (SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?)"
-# The order of the join is fixed: for each end, a stretch of the table.
+# CROSS JOIN fixes the join order: one range scan of `long_words` per ending.
 ENDING_SO = """
 SELECT DISTINCT backwards FROM json_each(?1) CROSS JOIN long_words
 WHERE backwards > value AND backwards < value || char(1114111) AND length(backwards) >= length(value) + ?2
@@ -31,7 +31,7 @@ LIMIT ?3
 
 @dataclass(frozen=True, slots=True)
 class CountPassages:
-    """Asks how many passages have any of some lookups; more than `limit` need not be told apart."""
+    """Asks how many passages match any of some lookups; counting may stop at `limit`."""
 
     lookups: Sequence[Lookup]
     limit: int
@@ -39,9 +39,10 @@ class CountPassages:
 
 @dataclass(frozen=True, slots=True)
 class LongWords:
-    """Asks for the first `limit` long words, backwards, that go on after one of some beginnings.
+    """Asks for up to `limit` reversed long words that start with one of `beginnings`.
 
-    They are longer by at least `more` characters, and come in the order of the beginnings, then their own.
+    Each is longer than its beginning by at least `more` characters. They are ordered by beginning, then
+    alphabetically.
     """
 
     beginnings: Sequence[str]
@@ -52,14 +53,14 @@ class LongWords:
 Asked: TypeAlias = CountPassages | LongWords
 T = TypeVar("T")
 Search: TypeAlias = Generator[Asked, "int | Sequence[str]", T]
-"""Yields what it has to know of an index, is sent the answers, and returns a result.
+"""A generator that yields questions about an index, is sent the answers, and returns a result.
 
-So it does not matter how an index is asked, and whether that is awaited.
+So the logic does not depend on how an index is queried, nor on whether that is awaited.
 """
 
 
 def with_compounds(connection: Connection, query: KeywordQuery) -> KeywordQuery:
-    """Return `query` with the compounds of its words, as the index file has them."""
+    """Return `query` with the compounds of its words that the index has."""
     search = find_compounds(query)
     try:
         asked = next(search)
@@ -71,7 +72,7 @@ def with_compounds(connection: Connection, query: KeywordQuery) -> KeywordQuery:
 
 
 def find_compounds(query: KeywordQuery) -> Search[KeywordQuery]:
-    """Return `query` with the compounds of its words; one that no passage has is replaced by its parts."""
+    """Return `query` with the compounds of its words; unknown compounds of its own are split into parts."""
     index = _Index(query.language)
     parts: list[str] = []
     for term in query.terms:
@@ -89,27 +90,27 @@ def find_compounds(query: KeywordQuery) -> Search[KeywordQuery]:
 
 
 class _Index:
-    """What the index knows of the words of one question."""
+    """What the index knows of one query's words."""
 
     def __init__(self, language: str) -> None:
         self._language = language
         self._frequencies: dict[str, int] = {}
 
     def frequency(self, term: str) -> Search[int]:
-        """Return how many passages have a word in any form, at most one more than enough."""
+        """Return how many passages have a word in any form, counting no further than `ENOUGH + 1`."""
         if term not in self._frequencies:
             query = KeywordQuery(terms=(term,), phrases=(), language=self._language)
             self._frequencies[term] = yield from _count(query.groups[0], ENOUGH + 1)
         return self._frequencies[term]
 
     def ending_in(self, term: str) -> Search[Sequence[str]]:
-        """Return words that end in `term` in any form."""
+        """Return indexed words that end in any form of `term`."""
         found = yield LongWords([end[::-1] for end in compounds.ends(term, self._language)])
         assert not isinstance(found, int)
         return [backwards[::-1] for backwards in found]
 
     def parts(self, term: str) -> Search[Sequence[str]]:
-        """Return the two parts of a compound that the index does not know, else the term itself."""
+        """Return the two known parts of a compound that the index does not have, else the term itself."""
         may_be_one = len(term) >= compounds.MIN_COMPOUND and term.isalpha()
         if may_be_one and not (yield from self._is_known(term)):
             for firsts, last in compounds.splits(term, self._language):

@@ -1,8 +1,8 @@
-"""What changes the order of results: what they repeat, where they come from, and how old they are (pure).
+"""What reorders results: near-duplicates, their sources, and their age (pure).
 
-Both orders are places in what is given, best first. Nothing here looks at the disk or at a clock: the name
-and the time of a file come from the index, and today is handed in. Ages are whole days, so the same question
-has the same answer all day.
+The functions return an order as positions in their input, which is sorted best first. Nothing here reads the
+disk or a clock: names and times of files come from the index, and today is an argument. Ages are whole days,
+so the same query has the same answer all day.
 """
 
 from collections.abc import Sequence
@@ -16,24 +16,24 @@ from composable_memory.types import MemorySource
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 WORTH_THE_PLACE = 0.5
-"""The share of a transcript's score that a note needs to go before it."""
+"""A note precedes a transcript if it scores at least this share of the transcript's score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saying:
-    """A result with its score and the words that it says it in."""
+    """A result's score, and the set of its words."""
 
     score: float
     words: AbstractSet[str]
 
 
 def diverse_order(results: Sequence[Saying], *, lambda_: float) -> list[int]:
-    """Return the order of maximal marginal relevance.
+    """Return the order by maximal marginal relevance (MMR).
 
-    Each next one is that with the largest `lambda_` · relevance - (1 - `lambda_`) · likeness to the nearest
-    of those before it; of equals the one with the higher score, then the earlier. Relevance is the score,
-    stretched to [0, 1] over `results`. `lambda_` is in [0, 1]; at 1 scores alone decide. Carbonell and
-    Goldstein, "The Use of MMR, Diversity-Based Reranking" (1998).
+    The next result is the one with the highest `lambda_` · relevance - (1 - `lambda_`) · similarity to the
+    most similar result before it; ties go to the higher score, then to the earlier one. Relevance is the
+    score rescaled to [0, 1] over `results`. `lambda_` is in [0, 1]; at 1 only scores count. From Carbonell
+    and Goldstein, "The Use of MMR, Diversity-Based Reranking" (1998).
     """
     relevance = _stretched([result.score for result in results])
     nearest = [0.0] * len(results)
@@ -56,7 +56,7 @@ def diverse_order(results: Sequence[Saying], *, lambda_: float) -> list[int]:
 
 
 def likeness(one: AbstractSet[str], other: AbstractSet[str]) -> float:
-    """Return the share of all words that both have (Jaccard), 0 to 1; two without words are alike."""
+    """Return the Jaccard similarity of two sets of words, 0 to 1; two empty sets are equal."""
     if not one and not other:
         return 1.0
     shared = len(one & other)
@@ -64,11 +64,11 @@ def likeness(one: AbstractSet[str], other: AbstractSet[str]) -> float:
 
 
 def balanced_order(scores: Sequence[float], is_session: Sequence[bool]) -> list[int]:
-    """Return the order in which notes are not crowded out by transcripts.
+    """Return an order in which transcripts do not crowd out notes.
 
-    Of the first n at most half, rounded up, are from transcripts, as long as a note is left that is at least
-    half as good as the transcript that would come next: a note that hardly fits is no reason to hold back an
-    answer. Apart from that, and among their kind, results keep the order that they are given in.
+    At most half of the first n, rounded up, are from transcripts, as long as there is a note left that scores
+    at least half as much as the next transcript: a note that hardly fits is no reason to hold back an answer.
+    Otherwise, and within each source, results keep the given order.
     """
     notes = [at for at, session in enumerate(is_session) if not session]
     sessions = [at for at, session in enumerate(is_session) if session]
@@ -98,10 +98,10 @@ _NS_A_DAY = 86_400 * 10**9
 
 
 def decay_factor(age_days: float, half_life_days: float) -> float:
-    """Return what to multiply a score with: 1 at age 0, 1/2 after each half-life, never more than 1.
+    """Return the factor for a score: 1 at age 0, 1/2 after each half-life, never more than 1.
 
-    It is exp(-ln 2 / half-life * age). A date in the future counts as today; a half-life that is not a
-    positive finite number means that nothing ages.
+    It is exp(-ln 2 / half-life * age). A date in the future counts as today. If the half-life is not a
+    positive finite number, nothing ages.
     """
     if not (isfinite(half_life_days) and half_life_days > 0):
         return 1.0
@@ -109,17 +109,17 @@ def decay_factor(age_days: float, half_life_days: float) -> float:
 
 
 def age_in_days(day: date | None, today: date) -> int:
-    """Return the whole days from `day` to `today`, less than 0 for the future; 0 for what has no date."""
+    """Return the whole days from `day` to `today`, negative for the future; 0 if there is no date."""
     return (today - day).days if day else 0
 
 
 def written_on(path: str, *, source: MemorySource, mtime_ns: int | None) -> date | None:
-    """Return the day in UTC that a text of the index is from; None for what does not age.
+    """Return the day in UTC that an indexed text dates from; None if it does not age.
 
-    A note is from the day that its name begins with, or the name of the nearest folder that does:
+    A note has the date that its name begins with, or else the name of its nearest dated folder:
     `memory/2026-01-16.md`, `memory/2026-01-16-topic.md`, `memory/work/2026-01-16/plan.md`. `MEMORY.md` and
-    other notes under `memory/` and `bank/` do not age. Transcripts, and notes elsewhere that bear no date,
-    are as old as their last change, `mtime_ns` nanoseconds after 1970; None means that it is not known.
+    other undated notes under `memory/` and `bank/` do not age. Transcripts, and undated notes elsewhere, are
+    as old as their last change, `mtime_ns` nanoseconds after 1970; None means unknown.
     """
     if source == "memory":
         day = day_in_path(path)

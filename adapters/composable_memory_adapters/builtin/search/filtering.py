@@ -1,4 +1,4 @@
-"""Which passages of the index pass the filters of a search, and of which day each note is.
+"""Finds the passages of the index that pass a search's filters, and the date of each note.
 
 Runs in a reader thread, within one snapshot of the index file.
 """
@@ -34,12 +34,12 @@ WITH_WORDS = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?"
 TEXTS = "SELECT id, path, text FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
 MAY_RETAIN = "SELECT id, text FROM chunks WHERE source = 'memory' AND text GLOB '*[-*+][ \t][WBOS][(: @,：]*'"
 WITH_LETTER = f"{MAY_RETAIN} AND id IN ({WITH_WORDS})"
-"""Looking for the letter of the type first takes a tenth of the time: few passages have it as a word."""
+"""Filtering by the type's letter first takes a tenth of the time: few passages have it as a word."""
 
 Row = tuple[int, str, str, int, int]
-"""A passage: its id, path, source, and where it begins."""
+"""A passage: its id, path, source, start line and start character."""
 FileRow = tuple[str, str, int, str, str, str]
-"""A file: path, source, time in nanoseconds, and the day, tags and type that it tells."""
+"""A file: path, source, mtime in nanoseconds, and the day, tags and type from its front matter."""
 File = tuple[str, str]
 """The path of a file and its source."""
 
@@ -47,9 +47,9 @@ File = tuple[str, str]
 def passing(
     connection: Connection, filters: SearchFilters, *, zone: tzinfo | None, has_keywords: bool
 ) -> list[int]:
-    """Return the passages that pass `filters`: the first of each note, newest note first, then the others.
+    """Return the ids of the passages that pass: the first of each note, newest note first, then the others.
 
-    Without a keyword index all texts are read for words.
+    Without a keyword index, every text is read to look for words.
     """
     has_time = filters.since is not None or filters.until is not None
     timed = timed_paths(connection) if has_time else frozenset()
@@ -78,10 +78,10 @@ def passing(
 def days_of_files(
     files: Iterable[FileRow], filters: SearchFilters, *, zone: tzinfo | None, timed: Set[str] = frozenset()
 ) -> dict[File, date]:
-    """Return the files that pass by their path, source, tags, type and day, each with its day.
+    """Return the files that pass the filters on path, source, tags, type and date, with their dates.
 
-    Those `timed` pass on any day: of them each passage has times of its own. Where a type of retained lines
-    is wanted, all pass by their type: their passages tell.
+    Files in `timed` pass whatever their date: each of their passages has times of its own. If a type of
+    retained line is wanted, files of every type pass: that is decided per passage.
     """
     days = {}
     may_hold_lines = bool(memory_types(filters.types))
@@ -99,7 +99,7 @@ def days_of_files(
 
 
 def _holding(connection: Connection, types: Set[MemoryType], *, has_keywords: bool) -> set[int]:
-    """Return the passages that hold a retained line of one of `types`."""
+    """Return the ids of the passages that contain a retained line of one of `types`."""
     letters = (format_retained_line(RetainedLine(type=one, text=""))[2] for one in types)
     words = " OR ".join(f'"{letter}"' for letter in letters)
     texts = connection.execute(WITH_LETTER, (words,)) if has_keywords else connection.execute(MAY_RETAIN)
@@ -109,7 +109,7 @@ def _holding(connection: Connection, types: Set[MemoryType], *, has_keywords: bo
 def of_types(
     rows: Iterable[Row], files: Iterable[FileRow], types: Sequence[str], holding: Set[int]
 ) -> list[Row]:
-    """Return the passages of notes that are of one of `types`, and those `holding` a retained line of one."""
+    """Return the passages of notes of one of `types`, and those in `holding`, with a retained line of one."""
     typed = {
         (path, source)
         for path, source, _, _, _, told in files
@@ -128,14 +128,14 @@ def newest_first(rows: Sequence[Row], days: Mapping[File, date]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """The texts of some passages, looked up by words that must be in them."""
+    """Looks up which of some passages contain given words."""
 
     connection: Connection
     ids: Sequence[int]
     has_keywords: bool
 
     def with_words(self, *phrases: str) -> Iterator[tuple[int, str, str]]:
-        """Yield id, path and text of the passages with all `phrases`, or of more than these."""
+        """Yield id, path and text of the passages with all `phrases`; may yield a few more."""
         ids: Iterable[int] = self.ids
         if self.has_keywords:
             wanted = " AND ".join(one for (one,) in KeywordQuery(terms=(), phrases=phrases).lookups)
@@ -147,7 +147,7 @@ class _Texts:
 
 
 def folded(text: str) -> str:
-    """Return a text as phrases are looked for in it: without capitals, each run of blanks as one."""
+    """Return a text casefolded, with each run of whitespace as one space, to look for phrases in it."""
     return " ".join(text.split()).casefold()
 
 

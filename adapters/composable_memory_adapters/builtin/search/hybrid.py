@@ -1,8 +1,8 @@
-"""Makes one ranking of what keyword search and vector search found.
+"""Fuses the results of keyword search and vector search into one ranking.
 
-Scores are absolute: they depend on the question and the passage, not on what else was found. So a threshold
-means the same for every question, nonsense scores low, and asking for more results never changes the first
-ones. docs/retrieval-measurements.md has the formulas and the measurements behind the constants.
+Scores are absolute: they depend on the query and the passage, not on what else was found. So a threshold
+means the same for every query, nonsense scores low, and asking for more results never changes the first ones.
+docs/retrieval-measurements.md has the formulas and the measurements behind the constants.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,38 +14,37 @@ from composable_memory_adapters.text.relevance import absolute_score
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 VECTOR_WEIGHT = 0.3
-"""What vectors count, of 1 for both legs."""
+"""Weight of the vector score; the two legs' weights sum to 1."""
 
 MOST_VECTOR_WEIGHT = 0.6
 ENOUGH_WORDS = 0.8
-"""Where the best keyword score is below this, the words of the question are not those of the answer."""
+"""If the best keyword score is below this, the answer probably uses other words than the query."""
 
 WEIGHT_OF_LACK = 0.7
-"""How much more the vectors count for all that the best keyword score lacks."""
+"""How much the vector weight grows per unit that the best keyword score falls short."""
 
 CANDIDATES = 48
-"""Passages to take from each leg. More changes no measured result; fewer than the caller wants is too few."""
+"""Passages to take from each leg. More changes no measured result, but never take fewer than requested."""
 
 TELLING_LEAD = 0.3
-"""How far an ordinary passage has to be behind the nearest, as a share, before vectors count in full."""
+"""Relative gap between the nearest and an ordinary passage at which vectors get their full weight."""
 
 FEWEST_TO_COMPARE = 8
-"""Among fewer passages there is no ordinary one."""
+"""With fewer passages than this, there is no meaningful average to compare with."""
 
 RERANK_WEIGHT = 0.5
-"""What a reranker's judgement counts, where it tells passages apart."""
+"""Weight of the reranker's score if it separates the passages clearly."""
 
 TELLING_DISTANCE = 0.5
-"""How far the ordinary candidate is behind the best, as a share, before a judgement counts in full."""
+"""Relative gap between the best and an average candidate at which the reranker gets its full weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeywordHit:
-    """A passage that keyword search found.
+    """A passage found by keyword search.
 
-    `bm25` is its relevance, positive and higher for better. `exact` says that it has every word of the
-    question, or everything that was quoted, `named` that the names of its note and the headings above it have
-    every word of the question.
+    `bm25` is its relevance, positive and higher for better. `exact` means that it has every word of the
+    query, or every quoted phrase; `named`, that its note's names and the headings above it have every word.
     """
 
     id: int
@@ -53,12 +52,12 @@ class KeywordHit:
     exact: bool
     named: bool = False
     words: Mapping[str, float] | None = None
-    """What each word gave to the relevance, where that was asked for."""
+    """How much each word contributed to the relevance, if requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedHit:
-    """A passage with its score and what it is made of, each in [0, 1]; None where a leg did not name it."""
+    """A passage with its score and the score of each leg, all in [0, 1]; None if a leg did not find it."""
 
     id: int
     score: float
@@ -74,21 +73,20 @@ def fuse(
     scale: float,
     vector_weight: float = VECTOR_WEIGHT,
 ) -> list[FusedHit]:
-    """Return every passage that a leg named, best first; equal ones by keyword score, then by id.
+    """Return every passage that a leg found, best first; ties are broken by keyword score, then by id.
 
-    A leg that was not asked is None, and the other one then decides alone. `scale` is the relevance that a
-    good answer to this question has (`Relevance.scale`). `vector` has the cosines of passages, -1 to 1, and
-    should also name the keyword hits. One that it does not name counts as no nearer than the farthest it
-    does. Where a passage is asked for by its name, its text says nothing more: words decide alone, if that is
-    better.
+    A leg that did not take part is None, and the other one then decides alone. `scale` is the relevance of a
+    good answer to this query (`Relevance.scale`). `vector` holds cosines, -1 to 1, and should cover the
+    keyword hits too; a passage it lacks counts as far away as the farthest one it has. If a passage's names
+    match the whole query, its text adds no evidence: such a hit gets its keyword score if that is higher.
     """
     keyword_scores = {hit.id: absolute_score(hit.bm25, scale=scale) for hit in keyword or ()}
-    # Nothing is nearer than 1; a cosine that is not finite is that of a damaged vector.
+    # No cosine exceeds 1; one that is not finite comes from a damaged vector.
     vector_scores = {
         id_: cosine if 0.0 <= cosine <= 1.0 else float(1.0 < cosine < inf)
         for id_, cosine in (vector or {}).items()
     }
-    # Without a single vector the leg has nothing to say yet: the notes are still to be embedded.
+    # Without a single vector the leg has nothing to say yet: the notes have not been embedded.
     share = 1.0 if keyword is None else vector_weight if vector else 0.0
     exact = {hit.id for hit in keyword or () if hit.exact}
     named = {hit.id for hit in keyword or () if hit.named}
@@ -112,10 +110,10 @@ def fuse(
 
 
 def reranked(hits: Sequence[FusedHit], judged: Mapping[int, float]) -> list[FusedHit]:
-    """Return `hits` with a share of what a reranker judged in their scores, best first.
+    """Return `hits` rescored with a reranker's judgements, best first.
 
-    `judged` are from 0 to 1; a hit that was not judged counts as 0. The share falls where the reranker finds
-    everything alike: its order then is chance.
+    Judgements are 0 to 1; a hit without one counts as 0. The reranker's weight falls if it finds all passages
+    alike, since its order is then chance.
     """
     share = RERANK_WEIGHT * _separation(judged)
     new = [replace(hit, score=(1 - share) * hit.score + share * judged.get(hit.id, 0.0)) for hit in hits]
@@ -123,17 +121,17 @@ def reranked(hits: Sequence[FusedHit], judged: Mapping[int, float]) -> list[Fuse
 
 
 def best_keyword_score(hits: Sequence[KeywordHit], *, scale: float) -> float:
-    """Return how well the best of the hits has the words of the question, from 0 to 1."""
+    """Return the best keyword score among the hits, from 0 to 1."""
     return absolute_score(max((hit.bm25 for hit in hits), default=0.0), scale=scale)
 
 
 def vector_weight_for(nearest: float, some: Sequence[float], *, by_words: float) -> float:
-    """Return the weight of the vectors for a question, of 1 for both legs.
+    """Return the vector weight for a query; the two legs' weights sum to 1.
 
-    `nearest` is the best cosine, `some` are those of any passages. To an embedder that cannot read a script
-    all texts in it are alike: where an ordinary passage is nearly as close as the nearest, the order among
-    the near ones is chance, and words decide. `by_words` is the best keyword score: where no passage has most
-    of the words, the answer is likely in others, and meaning counts for more.
+    `nearest` is the best cosine, `some` the cosines of a sample of passages. An embedder that cannot
+    read a script finds all texts in it alike: if an average passage is nearly as close as the nearest, the
+    order among the near ones is chance, and words decide. `by_words` is the best keyword score: if no passage
+    has most of the words, the answer probably uses others, and vectors count for more.
     """
     lack = max(0.0, ENOUGH_WORDS - by_words)
     weight = min(MOST_VECTOR_WEIGHT, VECTOR_WEIGHT + WEIGHT_OF_LACK * lack)
@@ -144,7 +142,7 @@ def vector_weight_for(nearest: float, some: Sequence[float], *, by_words: float)
 
 
 def _separation(judged: Mapping[int, float]) -> float:
-    """Return from 0 to 1 how far a reranker tells the best passage from an ordinary one."""
+    """Return, from 0 to 1, how clearly a reranker separates the best passage from an average one."""
     best = max(judged.values(), default=0.0)
     if len(judged) < FEWEST_TO_COMPARE or best <= 0.0:
         return 1.0 if best > 0.0 else 0.0

@@ -1,8 +1,9 @@
-"""The vectors of an index file as a store of vectors sees them: what is new, what is gone, what is stored.
+"""Feeds a vector store from an index file: which vectors are new, which are gone, and what is stored.
 
 Vectors keep the ids of the embedding cache, so passages with the same text share one. A store follows
-`meta.revision`: after a change it is handed the vectors that are new, and those that no passage uses any more
-are deleted from it. Which these may be, the index logs; where its log does not reach back, all are compared.
+`meta.revision`: after a change it receives the new vectors, and those that no passage uses any more are
+deleted from it. The index keeps a log of these changes; if the log does not reach back far enough, all ids
+are compared.
 """
 
 import asyncio
@@ -25,18 +26,18 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 T = TypeVar("T")
 
 SAMPLE_SIZE = 32
-"""Of how many passages the cosines are taken to see how far an ordinary one is from the question."""
+"""How many passages to sample to see how far an average one is from the query."""
 
 VECTORS_PER_STATEMENT = 8192
-"""How many vectors are fetched at once: between two statements a cancelled search can stop."""
+"""How many vectors to fetch per statement: between two statements a cancelled search can stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """The revision of the index that a store holds the vectors of, and how far these are.
+    """The state of the index that a vector store has caught up with.
 
-    `forgotten` is how often something was forgotten for good, `position` how far the index's log of changed
-    vectors had got. `sample` are passages from all over the index, the same until it changes.
+    `forgotten` counts purges of forgotten lines; `position` is the position in the log of changed vectors.
+    `sample` is an even sample of passages, the same until the index changes.
     """
 
     revision: int
@@ -47,7 +48,7 @@ class Followed:
 
     @classmethod
     def of(cls, connection: Connection) -> "Followed":
-        """Return the state of an index."""
+        """Read the state of an index."""
         return cls(
             revision=read_queries.revision(connection),
             forgotten=index_meta.forgotten(connection),
@@ -63,55 +64,55 @@ class IndexVectors:
     def __init__(self, file: SqliteFile, space: EmbeddingSpace) -> None:
         self.space = space
         self.followed: Followed | None = None
-        """What the store that is searched holds; written by who keeps it up to date."""
+        """The state that the searched store holds; set by whoever keeps it up to date."""
         self.forgotten: int | None = None
-        """How often something had been forgotten when `note_forgotten` was called last; None before."""
+        """The purge count at the last call of `note_forgotten`; None before."""
         self._file = file
 
     async def state(self) -> Followed:
-        """Return the state of the index."""
+        """Return the current state of the index."""
         return await self._file.read(Followed.of)
 
     async def key(self) -> str:
-        """Return the key of the file that was made of this index last; no file has another's.
+        """Return the key of the file last made from this index; no other file has the same.
 
-        Another space has another key, and so has the index after something was forgotten.
+        The key changes with the embedding space, and after every purge of forgotten lines.
         """
         await self.note_forgotten()
         name = await self._file.read(index_meta.value, index_meta.VECTOR_FILE)
         return self._key(name or "")
 
     def new_key(self) -> str:
-        """Return a key for a new file."""
+        """Generate a key for a new file."""
         return self._key(uuid4().hex)
 
     def _key(self, name: str) -> str:
         return f"{name}-{self.space.provider_key}-{self.forgotten}"
 
     async def note_forgotten(self) -> None:
-        """Note how often something was forgotten: what is read from now on is without it."""
+        """Record the current purge count: vectors read from now on contain nothing that was purged."""
         self.forgotten = await self._file.read(index_meta.forgotten)
 
     async def is_current(self) -> bool:
-        """Return whether the index is as it was when the store followed it."""
+        """Return whether the index is still in the state that the store has caught up with."""
         return self.followed is not None and self.followed.revision == await self._file.read(
             read_queries.revision
         )
 
     async def changes(self, since: int) -> tuple[VectorChanges | None, Followed]:
-        """Return what has changed since a position, None where the log does not tell, and the state now."""
+        """Return the changes since a position, None if the log does not reach back, and the current state."""
         return await self._file.read(
             lambda connection: (read_queries.vector_changes(connection, since), Followed.of(connection))
         )
 
     async def live_ids(self) -> tuple[Sequence[int], Followed]:
-        """Return the ids of all vectors that some passage uses, and the revision of the index they are of."""
+        """Return the ids of all vectors in use by a passage, and the state of the index at that moment."""
         return await self._file.read(
             lambda connection: (read_queries.live_embedding_ids(connection), Followed.of(connection))
         )
 
     async def all(self) -> AsyncIterator[tuple[list[int], bytes]]:
-        """Yield ids and float32 numbers of all vectors that some passage uses, some at a time."""
+        """Yield the ids and float32 values of all vectors in use, a batch at a time."""
         last = 0
         while True:
             ids, blobs = await self._file.read(
@@ -123,17 +124,18 @@ class IndexVectors:
             last = ids[-1]
 
     async def rows(self, ids: Sequence[int]) -> tuple[list[int], list[bytes]]:
-        """Return ids and float32 numbers of those vectors among `ids` that belong to the space."""
+        """Return the ids and float32 values of those vectors among `ids` that belong to the space."""
         return await self._file.read(
             lambda connection: read_queries.vectors_in_space(connection, ids, self.space)
         )
 
     async def publish(self, made: Path, place: Path, key: str) -> None:
-        """Move a file made of the vectors to its place, unless some were forgotten since `key` was asked for.
+        """Move a new vector file to its place, unless lines were purged since `key` was requested.
 
-        What forgets removes such files in a transaction of its own, and so misses none. Where the index
-        cannot be written, the file stays where it is. The index keeps the name in the key: an older copy of
-        the index that takes its place has another, and its log reaches the same positions by other changes.
+        A purge removes such files in a transaction of its own, so it cannot miss this one. If the index
+        cannot be written, the file stays where it is. The index stores the name in the key: an older copy of
+        the index that takes its place has another name, though its log may reach the same positions by other
+        changes.
         """
 
         def move(connection: Connection) -> None:
@@ -151,30 +153,30 @@ class IndexVectors:
 
 @runtime_checkable
 class SupportsPosition(Protocol):
-    """A store of vectors that outlives the process, and knows which changes of the index it has followed."""
+    """A vector store that outlives the process, and knows which changes of the index it has followed."""
 
     @property
     def position(self) -> int | None:
-        """The position of the index's log; None if that is not known."""
+        """The store's position in the index's log; None if unknown."""
         ...
 
     async def open(self) -> None:
-        """Look at what is there, before anything else."""
+        """Read what is stored; must be called before anything else."""
         ...
 
     async def fill(
         self, batches: Callable[[], AsyncIterator[tuple[Sequence[int], bytes]]], position: int
     ) -> None:
-        """Hold these vectors, of ascending ids, and no others."""
+        """Replace the contents by these vectors, which come in ascending order of id."""
         ...
 
     async def settle(self, position: int) -> None:
-        """Note that all changes up to a position were made."""
+        """Record that all changes up to a position have been applied."""
         ...
 
 
 class VectorFollower:
-    """Keeps a store of vectors as the index is. What a cancelled call has handed over stays of use."""
+    """Keeps a vector store in step with the index. What a cancelled call did remains."""
 
     def __init__(self, vectors: IndexVectors, store: VectorAdapter) -> None:
         self._vectors = vectors
@@ -183,7 +185,7 @@ class VectorFollower:
         self._working = asyncio.Lock()
 
     async def begin(self) -> None:
-        """Hand over everything, once; concurrent calls share that, the next goes on from a cancelled one."""
+        """Hand over all vectors once; concurrent calls share the work, and a cancelled one is resumed."""
         if self._vectors.followed is None:
             async with self._working:
                 if self._vectors.followed is None:
@@ -192,7 +194,7 @@ class VectorFollower:
                     )
 
     async def catch_up(self) -> bool:
-        """Follow a change; return false at once where another call is doing so."""
+        """Apply changes of the index; return False at once if another call is doing so."""
         if self._working.locked():
             return False
         async with self._working:

@@ -1,10 +1,10 @@
-"""Search by words: finds candidates with the keyword index and says how relevant each is.
+"""Keyword search: finds candidates in the keyword index and scores their relevance.
 
-A word counts where it is in the text of a passage, and by a weight of their own where it is in the names of
-its note, the headings above it or the tags.
+A word counts if it occurs in a passage's text, and with a separate weight in its note's names, the headings
+above it or the tags.
 
 SQLite scores every passage that has any of the words, at about a microsecond each. In a large index a common
-word therefore only counts in passages that also have a rarer one, and a very common one not at all.
+word therefore only counts in passages that also have a rarer one, and a very common one is ignored.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,50 +25,50 @@ if TYPE_CHECKING:
     from apsw import FTS5ExtensionApi
 
 Places = Sequence[Sequence[list[int]]]
-"""Where each string of a query begins in a passage: token numbers by column."""
+"""Where each string of a query occurs in a passage: token numbers by column."""
 
 ROW_BUDGET = 8_000
-"""About 8 ms. An index that has no more passages is searched without any shortcut."""
+"""About 8 ms. An index with no more passages than this is searched without any shortcut."""
 
 COMMON_SHARE = 0.25
-"""Where the budget does not suffice, a word in more passages than this is not looked up."""
+"""If the budget is exceeded, a word in a larger share of passages than this is not looked up."""
 
 FIELD_WEIGHTS = (1.0, 2.0, 1.0, 1.0)
-"""What a word counts in the text, the names, the headings and the tags of a passage."""
+"""The weight of a word in the text, the names, the headings and the tags of a passage."""
 
 FIELD_DISTANCE = 1_000_000
 """The distance assumed between words in different fields, so that they never count as near each other."""
 
 PHRASE_SHARE = 0.25
-"""What a phrase adds to its words, which count already, and count more for standing together."""
+"""The weight of a phrase on top of its words, which already count, and count more if adjacent."""
 
 SORTED_WHOLE = 400
-"""Of no more passages the best are handed over by the statement that finds them: it then sorts them all."""
+"""Up to this many matches, one statement both finds and returns the best: it then sorts them all."""
 
 ALSO_AT_ONCE = 2
-"""If more than this many times the limit must be scored, only those with the most words of the query are."""
+"""If `also` exceeds this many times the limit, only those with the most query words are scored."""
 
 ALSO_WITHIN = 10
-"""These are looked for among so many times the limit: a second scan would take as long as the first."""
+"""They are taken from the best of this many times the limit: a second scan would double the cost."""
 
 RESERVED_WITHIN = 6
 ALL_WITHIN = 20
-"""Those of one source are looked for among so many times the limit, or among all if these are few: to look
-up the source of each passage that matches takes six times as long as to score it. If that is too few, the
-source is rare, and its passages are listed."""
+"""Passages of the reserved source are looked for among the best of `RESERVED_WITHIN` times the limit, or
+among all matches if there are few: looking up the source of each match takes six times as long as scoring it.
+If that finds too few, the source is rare, and its passages are listed instead."""
 
 COMPOUND_SHARE = 0.3
-"""What a word that ends in one of the question counts: a Speisekarte is a Karte, but seldom the one meant."""
+"""The weight of a word that ends in a query word: a Speisekarte is a Karte, but seldom the one meant."""
 
 COLLECTION = "SELECT collection_size(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT 1"
 SIZES: WeakKeyDictionary[Connection, tuple[tuple[int, int], tuple[int, int]]] = WeakKeyDictionary()
-"""How many passages and tokens an index has, at the version of it that a connection has seen last."""
+"""The numbers of passages and tokens, with the version of the index in which a connection counted them."""
 
 FREQUENCIES = """
 SELECT (SELECT count(*) FROM (SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH value LIMIT ?2))
 FROM json_each(?1) ORDER BY key
 """
-# Ordering by the value of bm25() keeps only the best rows while scanning; by `rank` it sorts them all.
+# ORDER BY bm25(…) keeps only the best rows while scanning; ORDER BY rank would sort them all.
 CANDIDATES_BY_BM25 = """
 SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY bm25(chunks_fts, ?, ?, ?, ?), rowid LIMIT ?
 """
@@ -79,7 +79,7 @@ WHERE chunks_fts MATCH ? AND +rowid IN (
 )
 ORDER BY bm25(chunks_fts, ?, ?, ?, ?), rowid LIMIT ?
 """
-# The ids are looked up as they stand in the list, until there are enough.
+# The ids are looked up in list order, until there are enough.
 FIRST_OF_SOURCE = """
 SELECT value FROM json_each(?) CROSS JOIN chunks ON chunks.id = value WHERE source = ? LIMIT ?
 """
@@ -93,7 +93,7 @@ BEST = """
 SELECT hand_over(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? AND rank MATCH ? ORDER BY rank LIMIT ?
 """
 RANK = f"bm25{FIELD_WEIGHTS}"
-# The plus keeps SQLite from opening the index anew for each id, which takes ten times as long.
+# The unary plus keeps SQLite from reopening the index for each id, which takes ten times as long.
 MATCHED = """
 SELECT hand_over(chunks_fts) FROM chunks_fts
 WHERE chunks_fts MATCH ? AND +rowid IN (SELECT value FROM json_each(?)) LIMIT ?
@@ -102,9 +102,9 @@ WHERE chunks_fts MATCH ? AND +rowid IN (SELECT value FROM json_each(?)) LIMIT ?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeywordAnswer:
-    """The passages that words were found in, best first, and the relevance that a good answer has.
+    """The passages that matched, best first, and the relevance of a good answer (`scale`).
 
-    `rarities` belong to the terms of the question, 0 for one that no passage has.
+    `rarities` are those of the query's terms, 0 for a term that no passage has.
     """
 
     hits: Sequence[KeywordHit]
@@ -113,7 +113,7 @@ class KeywordAnswer:
 
 
 class _Receiver:
-    """Hands the rows of a statement over to a function: cheaper than telling in JSON what is in them."""
+    """Passes the rows of a statement to a function: cheaper than encoding them as JSON."""
 
     take: Callable[["FTS5ExtensionApi"], None]
 
@@ -122,11 +122,11 @@ class _Receiver:
 
 
 RECEIVERS: WeakKeyDictionary[Connection, _Receiver] = WeakKeyDictionary()
-"""That of each connection that was prepared."""
+"""The receiver of each prepared connection."""
 
 
 def prepare(connection: Connection) -> None:
-    """Teach a connection the two SQL functions that `search` needs, once: SQLite would keep them all."""
+    """Register the SQL functions that `search` needs; once per connection, as SQLite never frees them."""
     if connection not in RECEIVERS:
         receiver = _Receiver()
         connection.register_fts5_function("collection_size", _collection_size)
@@ -146,13 +146,13 @@ def search(
     row_budget: int = ROW_BUDGET,
     by_word: bool = False,
 ) -> KeywordAnswer:
-    """Return the `limit` passages with the most of `query`; runs within the caller's transaction.
+    """Return the `limit` passages that match `query` best; runs within the caller's transaction.
 
-    With `among`, only those passages are looked for; `also` are looked at in any case, and the first
-    `wordless` of them (None: `limit`) returned even if they have no word of it. With `reserved`, the `limit`
-    passages of that source that have the most of it are returned as well, so that another source does not
-    crowd it out. `row_budget` is how many passages SQLite may score, unless the rarest word alone is in more.
-    With `by_word` hits say what each word gave.
+    With `among`, only those passages are searched. `also` names passages to score in any case; the first
+    `wordless` of them (None: `limit`) are returned even if they match no word. With `reserved`, the best
+    `limit` passages of that source are returned as well, so that another source does not crowd it out.
+    `row_budget` limits how many passages SQLite scores, unless the rarest word alone is in more. With
+    `by_word`, hits list each word's contribution.
     """
     match_any = query.match_any()
     size = _size_of(connection, match_any) if match_any else None
@@ -160,7 +160,7 @@ def search(
     if size is None:
         return KeywordAnswer(hits=tuple(_unmatched(listed)), scale=1.0)
     passages, tokens = size
-    # From this frequency on it makes no difference how common a word is.
+    # Counting stops here: beyond this frequency, the exact number makes no difference.
     most = passages if passages <= row_budget else max(SORTED_WHOLE, int(passages * COMMON_SHARE)) + 1
     lookups = query.lookups
     matches = _json([" OR ".join(one) for one in lookups])
@@ -196,7 +196,7 @@ def search(
 
 
 def _size_of(connection: Connection, match_any: str) -> tuple[int, int] | None:
-    """Return how many passages and tokens an index has; None if no passage matches, unless that is known."""
+    """Return the numbers of passages and tokens; None if they are not cached and no passage matches."""
     version = data_version(connection), connection.total_changes()
     known = SIZES.get(connection)
     if known is not None and known[0] == version:
@@ -219,7 +219,7 @@ def _best(
     among: Sequence[int] | None,
     also: Sequence[int],
 ) -> list[int]:
-    """Return the passages to be scored."""
+    """Return the ids of the passages to score."""
     are_many = len(also) > ALSO_AT_ONCE * limit
     depth = ALSO_WITHIN * limit if are_many else limit
     if reserved:
@@ -247,23 +247,23 @@ def _unmatched(ids: Sequence[int]) -> list[KeywordHit]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupPlan:
-    """Which lookups of a question to make, and what each is worth. Numbers are places in its `groups`.
+    """Which lookups of a query to make, and what each is worth. Numbers are indices into its `groups`.
 
-    A passage is a candidate if it has one of the first `choosing` of those `asked`; the others only add to
-    its score.
+    A passage is a candidate if it matches one of the first `choosing` of `asked`; the others only add to its
+    score.
     """
 
     asked: Sequence[int]
     choosing: int
     widths: Sequence[int]
-    """Of each of those looked up, how many strings stand for it."""
+    """For each lookup in `asked`, how many strings stand for it."""
     needed: Sequence[int] | None
-    """What an exact hit has to have, as places in `asked`; None if no passage can."""
+    """What an exact hit must match, as indices into `asked`; None if no passage can."""
     terms: frozenset[int]
-    """All terms of the question; nothing if some are not looked up."""
+    """All terms of the query; empty if some of them are not looked up."""
     relevance: Relevance
     rarities: Sequence[float]
-    """Of each term of the question, also of those that are not looked up."""
+    """The rarity of each term of the query, including those not looked up."""
 
     @classmethod
     def of(
@@ -275,9 +275,9 @@ class LookupPlan:
         tokens: int,
         row_budget: int = ROW_BUDGET,
     ) -> "LookupPlan":
-        """Return the plan for an index of so many passages, whose texts have so many tokens.
+        """Plan a query for an index with this many passages, whose texts have this many tokens.
 
-        `frequencies` say of each of the `groups` how many passages have it.
+        `frequencies` gives the number of matching passages for each of the query's `groups`.
         """
         lookups = query.groups
         scored, counted = _choose(frequencies, row_budget=row_budget, common=passages * COMMON_SHARE)
@@ -305,9 +305,9 @@ class LookupPlan:
         )
 
     def hit(self, passage_id: int, length: int, strings: Places, words: Sequence[str] = ()) -> KeywordHit:
-        """Return what a passage is worth whose text has so many tokens.
+        """Return a passage's hit; `length` is the number of tokens of its text.
 
-        With the `words` of the terms it says what each of them gave.
+        With `words`, the query's terms, it lists how much each contributed.
         """
         places: list[list[int]] = []
         counts: list[float] = []
@@ -316,7 +316,7 @@ class LookupPlan:
             text, names, headings, tags = columns
             count: float = len(text)
             if names or headings or tags:
-                # However long the text is: its length is held against words in the text alone.
+                # Undo the length norm: only words in the text are penalised for its length.
                 count += self.relevance.length_norm(length) * _weight_of_fields(names, headings, tags)
                 text = _in_line(columns)
                 if names or headings:
@@ -350,7 +350,7 @@ def _flat(lookups: Sequence[Sequence[str]], numbers: Sequence[int]) -> list[str]
 
 
 def _by_column(strings: Sequence[Sequence[list[int]]]) -> Sequence[list[int]]:
-    """Return column by column where any of several strings begins; one word may be what two look for."""
+    """Merge the positions of several strings, column by column; two strings may match the same word."""
     there = [columns for columns in strings if any(columns)]
     if len(there) < 2:
         return there[0] if there else strings[0]
@@ -362,12 +362,12 @@ def _weight_of_fields(*fields: list[int]) -> float:
 
 
 def _in_line(columns: Sequence[list[int]]) -> list[int]:
-    """Return the places in all columns as if each began far behind the one before."""
+    """Return the positions in all columns as one sequence, with each column far behind the one before."""
     return [at + number * FIELD_DISTANCE for number, places in enumerate(columns) for at in places]
 
 
 def _choose(frequencies: Sequence[int], *, row_budget: int, common: float) -> tuple[list[int], list[int]]:
-    """Return the lookups that choose the passages, rarest first, and those that only add to the score."""
+    """Return the lookups that select candidates, rarest first, and those that only add to the score."""
     present = sorted((count, at) for at, count in enumerate(frequencies) if count)
     scored: list[int] = []
     rows = 0
@@ -380,7 +380,7 @@ def _choose(frequencies: Sequence[int], *, row_budget: int, common: float) -> tu
 
 
 def _match(scored: Sequence[str], counted: Sequence[str]) -> str:
-    """Return the FTS5 query; its first strings are `scored`, then `counted`, whatever it repeats after."""
+    """Return the FTS5 query; its strings start with `scored`, then `counted`; any repeats come after."""
     any_scored = " OR ".join(scored)
     return f"({any_scored}) AND ({' OR '.join([*counted, any_scored])})" if counted else any_scored
 

@@ -1,6 +1,6 @@
-"""From the candidates of both legs to results: fused to one list, put in order, cut, read with their text.
+"""Turns both legs' candidates into results: fuses, reorders and truncates them, and reads their texts.
 
-Everything here runs in a thread, on one snapshot of the index, which a `PassageReader` reads.
+Everything here runs in a thread, on one snapshot of the index, read through a `PassageReader`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,18 +31,19 @@ from composable_memory_adapters.text.snippets import SnippetMaker
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 COMPARED_WHOLE = 4096
-"""As many passages that pass the filters are compared with the question one by one, instead of searched."""
+"""Up to this many passages that pass the filters are compared one by one; more are searched."""
 
 JUDGED = 2 * hybrid.CANDIDATES
-"""As many of the best candidates are shown to a reranker."""
+"""How many of the best candidates a reranker sees."""
 
 DIVERSE_AMONG = 24
-"""Of how many of the best the order is changed so that they differ; comparing costs the square of it."""
+"""How many of the best results are reordered for diversity; comparing them takes quadratic time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Near:
-    """The embeddings near the vector of a query, as (id, cosine), best first, and the engine that found them.
+    """The embeddings nearest to a query's vector, as (id, cosine), best first, and the engine that found
+    them.
 
     `followed` is the state of the index whose vectors were searched.
     """
@@ -55,7 +56,7 @@ class Near:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """What the legs found, each asked for `depth` passages; None where a leg did not take part."""
+    """What the legs found, each asked for `depth` passages; None for a leg that did not take part."""
 
     depth: int
     keyword: KeywordAnswer | None
@@ -63,7 +64,7 @@ class Candidates:
 
     @property
     def are_all(self) -> bool:
-        """Return whether looking deeper cannot find more."""
+        """Return whether searching deeper cannot find more."""
         by_words = len(self.keyword.hits) if self.keyword else 0
         by_meaning = len(self.near.embeddings) if self.near else 0
         return max(by_words, by_meaning) < self.depth
@@ -71,9 +72,9 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingPolicy:
-    """How candidates become a ranking, the same for every question of a day.
+    """How candidates become a ranking; the same for every query of a day.
 
-    `today` is what ages are counted from; `balances_sources` keeps transcripts from crowding out notes.
+    Ages are counted from `today`; `balances_sources` keeps transcripts from crowding out notes.
     """
 
     hybrid: HybridSettings
@@ -83,10 +84,10 @@ class RankingPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The results to return, whether there are as many as can be wanted, and all that was ranked so far.
+    """The results to return, whether they are as many as needed, and everything ranked so far.
 
-    `damaged` are the files of passages that were left out because the index does not hold what was written.
-    `lacks_some` says that a sync has removed some, or put others in their place, since they were found.
+    `damaged` names the files of passages left out because their rows are corrupt. `lacks_some` means that a
+    sync has removed or replaced some passages since they were found.
     """
 
     results: tuple[MemorySearchResult, ...] = ()
@@ -98,7 +99,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToJudge:
-    """What both legs found as one list, best first, and the texts of the best of it by their ids."""
+    """The fused candidates, best first, and the texts of the best of them by id."""
 
     fused: Sequence[FusedHit]
     texts: Mapping[int, str]
@@ -113,7 +114,7 @@ def to_judge(
     among: Sequence[int] | None = None,
     dated: Dated | None = None,
 ) -> ToJudge:
-    """Return what a reranker is to be shown."""
+    """Return what a reranker should see."""
     fused = _fused(reader, found, settings, keywords, among)
     best = fused if dated is None else rescored(reader, fused, dated)
     rows = reader.passages([hit.id for hit in best[:JUDGED]]).rows
@@ -132,10 +133,10 @@ def make_page(
     dated: Dated | None = None,
     fused: Sequence[FusedHit] | None = None,
 ) -> Page:
-    """Return the results that `found` makes, behind those that a look less deep has put in `after`.
+    """Return the results from `found`, after those that a shallower search has put in `after`.
 
-    With `among`, only those passages may be results; `dated` is what the index has of a time asked for.
-    `fused` is what was made of `found` already.
+    With `among`, only those passages may be results; `dated` is what matches the time asked for. `fused` are
+    the fused candidates, if already computed.
     """
     if fused is None:
         fused = _fused(reader, found, policy.hybrid, keywords, among)
@@ -152,7 +153,7 @@ def make_page(
 
 
 def listed_page(reader: PassageReader, ids: Sequence[int], options: SearchOptions) -> Page:
-    """Return the first of `ids` as results that are all that was asked for."""
+    """Return the first of `ids` as results, for a query that consists of filters only."""
     hits = [FusedHit(id=id_, score=1.0, keyword_score=None, vector_score=None, exact=True) for id_ in ids]
     snippets = SnippetMaker(KeywordQuery(terms=(), phrases=()))
     page = _page(reader, hits, snippets, wanted=options.max_results, words={})
@@ -189,7 +190,7 @@ def _fused(
 
 
 def _passages_of(reader: PassageReader, embeddings: Sequence[tuple[int, float]]) -> dict[int, float]:
-    """Return all passages whose vectors these are with their cosines, in the same order."""
+    """Return all passages with these vectors, in the same order, with their cosines."""
     holders = reader.holders([id_ for id_, _ in embeddings])
     return {passage: cosine for id_, cosine in embeddings for passage in holders.get(id_, ())}
 
@@ -197,7 +198,7 @@ def _passages_of(reader: PassageReader, embeddings: Sequence[tuple[int, float]])
 def _near_among(
     reader: PassageReader, near: Near, found: Mapping[int, float], among: Sequence[int]
 ) -> dict[int, float]:
-    """Return the cosines of the passages that may be results: of few those of all, of many the near ones."""
+    """Return the cosines of the passages in `among`: of all if they are few, else of the near ones."""
     if len(among) > COMPARED_WHOLE:
         wanted = frozenset(among)
         return {id_: cosine for id_, cosine in found.items() if id_ in wanted}
@@ -207,7 +208,7 @@ def _near_among(
 def _by_words(keyword: KeywordAnswer | None, keywords: KeywordQuery) -> float:
     """Return the best keyword score, from 0 to 1.
 
-    Pairs of characters are no words: how many of them are found says little, so that counts as all.
+    CJK terms are pairs of characters rather than words: how many match says little, so the score counts as 1.
     """
     if keyword is None or any(map(is_asian, keywords.terms)):
         return 1.0
@@ -217,9 +218,9 @@ def _by_words(keyword: KeywordAnswer | None, keywords: KeywordQuery) -> float:
 def _vector_weight(
     nearest: float | None, ordinary: Sequence[float], settings: HybridSettings, by_words: float
 ) -> float:
-    """Return the weight of the vectors: as configured, else as far as they tell texts apart.
+    """Return the configured vector weight, or else one by how well the vectors tell texts apart.
 
-    `ordinary` are the cosines of passages from all over the index, `by_words` is the best keyword score.
+    `ordinary` are the cosines of a sample of the index, `by_words` is the best keyword score.
     """
     if settings.vector_weight is not None:
         return settings.vector_weight
@@ -229,9 +230,9 @@ def _vector_weight(
 
 
 def _arranged(reader: PassageReader, hits: Sequence[FusedHit], policy: RankingPolicy) -> Sequence[FusedHit]:
-    """Return `hits` in the order that age, likeness and sources ask for, scored no better than those before.
+    """Reorder `hits` by age, diversity and source, capping each score at that of the hit before.
 
-    Lowering scores is what makes the order last: whoever merges this answer with others sorts by them.
+    Capped scores preserve the order when this answer is merged with others, which sorts by score.
     """
     decay, mmr = policy.hybrid.temporal_decay, policy.hybrid.mmr
     if not (decay.enabled or mmr.enabled or policy.balances_sources):
@@ -248,7 +249,7 @@ def _arranged(reader: PassageReader, hits: Sequence[FusedHit], policy: RankingPo
 
 
 def _faded(hits: Iterable[FusedHit], origins: Mapping[int, Origin], policy: RankingPolicy) -> list[FusedHit]:
-    """Return `hits` with what their age leaves of their scores, best first."""
+    """Return `hits` with their scores decayed by age, best first."""
     half_life = policy.hybrid.temporal_decay.half_life_days
     faded = []
     for hit in hits:
@@ -264,7 +265,7 @@ def _age(origin: Origin | None, today: date) -> int:
 
 
 def _diversified(reader: PassageReader, hits: Sequence[FusedHit], lambda_: float) -> list[FusedHit]:
-    """Return `hits` with the best of them in an order in which they differ."""
+    """Reorder the best of `hits` for diversity."""
     best, rest = hits[:DIVERSE_AMONG], hits[DIVERSE_AMONG:]
     rows = reader.passages([hit.id for hit in best]).rows
     says = [Saying(score=hit.score, words=word_set(rows[hit.id].text)) for hit in best if hit.id in rows]
@@ -281,7 +282,7 @@ def _no_better_than_before(hits: Iterable[FusedHit]) -> list[FusedHit]:
 
 
 def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[FusedHit, ...]:
-    """Return `ranked` followed by what is new in `deeper`, scored no better than what comes before it."""
+    """Append to `ranked` what is new in `deeper`, capping scores at the last one of `ranked`."""
     if not ranked:
         return tuple(deeper)
     known = {hit.id for hit in ranked}
@@ -298,9 +299,9 @@ def _page(
     wanted: int,
     words: Mapping[int, Mapping[str, float]],
 ) -> Page:
-    """Return the first `wanted` passages that are still there, and what is known of the others.
+    """Return the first `wanted` passages that still exist, and what is known about the missing ones.
 
-    Of pieces of one line that say the same, the best is returned.
+    Of identical pieces of one line, only the best is returned.
     """
     results: dict[tuple[str, int, int, str], MemorySearchResult] = {}
     damaged, lacks_some = frozenset[str](), False
@@ -342,9 +343,9 @@ def _result(
 
 
 def _shares(hit: FusedHit, words: Mapping[str, float] | None) -> dict[str, JsonValue]:
-    """Return what each leg gave, from 0 to 1, for whoever asks how the score came about.
+    """Return each leg's score, from 0 to 1, to explain the overall score.
 
-    What the words gave is divided among them as they add to the relevance.
+    The keyword score is divided among the words in proportion to their relevance.
     """
     legs = {"by_words": hit.keyword_score, "by_meaning": hit.vector_score}
     shares: dict[str, JsonValue] = {leg: round(score, 3) for leg, score in legs.items() if score is not None}

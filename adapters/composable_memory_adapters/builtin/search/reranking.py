@@ -1,4 +1,4 @@
-"""The stage that has the candidates judged by a reranker, and lets it read the index in the background."""
+"""The reranking stage: has a reranker judge the candidates, and read the index ahead in the background."""
 
 import asyncio
 import re
@@ -32,17 +32,17 @@ from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 TIMEOUT_S = 3.0
-"""How long a query waits for a reranker before it is answered without."""
+"""How long a query waits for the reranker before it is answered without."""
 
 FIRST_TIMEOUT_S = 7.0
-"""How long the first one waits: a model may have to be loaded, which takes seconds on a busy machine."""
+"""How long the first query waits: loading a model can take seconds on a busy machine."""
 
 PASSAGES_A_BATCH = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What a reranker says of passages, from 0 to 1, or why it says nothing."""
+    """A reranker's scores for passages, 0 to 1, or why there are none."""
 
     relevances: Sequence[float] | None = None
     problem: str | None = None
@@ -50,7 +50,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reranked:
-    """Candidates as one list with what a reranker says of them, who that is, or why it says nothing."""
+    """The candidates, rescored by the reranker `by`, or why they were not rescored (`problem`)."""
 
     fused: Sequence[FusedHit]
     by: str | None = None
@@ -58,48 +58,48 @@ class Reranked:
 
 
 class IndexTexts(Protocol):
-    """The texts of an index, whatever store it is in, as they are read ahead."""
+    """The texts of an index, whatever stores it, for reading ahead."""
 
     async def collection(self) -> str:
-        """Return a name for the index, in letters, digits and `-`."""
+        """Return a name for the index, made of letters, digits and `-`."""
         ...
 
     async def count(self) -> int:
-        """Return how many passages there are."""
+        """Return the number of passages."""
         ...
 
     async def after(self, last: int, count: int) -> Sequence[tuple[int, str]]:
-        """Return the next `count` passages behind the id `last`, with their texts."""
+        """Return ids and texts of the next `count` passages after the id `last`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTexts:
-    """Keeps `IndexTexts` over an index file."""
+    """Implements `IndexTexts` for an index file."""
 
     file: SqliteFile
     state_dir: Path
 
     async def collection(self) -> str:
-        """Return the name of the file, which says whose it is if it lies where indexes do by default."""
+        """Return the file's name, which names the workspace if in the default folder, else an id."""
         path = self.file.path
         if path.parent == self.state_dir / "memory":
             return re.sub(r"[^A-Za-z0-9-]", "-", path.stem)
         return re.sub(r"[^A-Za-z0-9]", "", await self.file.write(index_meta.identity))
 
     async def count(self) -> int:
-        """Return how many passages there are."""
+        """Return the number of passages."""
         return (await self.file.read(read_queries.vector_counts)).passages
 
     async def after(self, last: int, count: int) -> Sequence[tuple[int, str]]:
-        """Return the next `count` passages behind the id `last`, with their texts."""
+        """Return ids and texts of the next `count` passages after the id `last`."""
         return await self.file.read(partial(read_queries.texts_after, last=last, count=count))
 
 
 class Reranking:
-    """Asks the reranker that the settings name; it is opened by the first use.
+    """Calls the reranker named in the settings, opening it on first use.
 
-    Where the settings say `auto` and the extra is not installed, there is none, and nothing is missing.
+    If the settings say `auto` and the extra is not installed, there is no reranker, and nothing is reported.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Reranking:
         return late_interaction.id if self._choice == "auto" else self._choice
 
     async def is_on(self) -> bool:
-        """Return whether queries are to be reranked, by one that can be opened or not."""
+        """Return whether queries should be reranked, even if the reranker turns out to be unusable."""
         if not self._is_off and self._choice == "auto" and self._reranker is None:
             self._is_off = await asyncio.to_thread(late_interaction.missing) is not None
         return not self._is_off
@@ -132,7 +132,7 @@ class Reranking:
     async def rerank(
         self, found: ToJudge, query: str, keywords: KeywordQuery, by_words: KeywordAnswer | None
     ) -> Reranked:
-        """Return candidates with what the reranker says of the best of them."""
+        """Rescore candidates with the reranker's judgement of the best of them."""
         if not found.texts:
             return Reranked(fused=found.fused)
         judgement = await self.judge(query, _weights(keywords, by_words), [*found.texts.values()])
@@ -142,7 +142,7 @@ class Reranking:
         return Reranked(fused=hybrid.reranked(found.fused, judged), by=self.name)
 
     async def judge(self, query: str, weights: Mapping[str, float], passages: Sequence[str]) -> Judgement:
-        """Return what the reranker says of passages; whatever it raises is a problem and no failure."""
+        """Score passages with the reranker; any error becomes the judgement's `problem`."""
         request = RerankRequest(query=query, passages=passages, weights=weights)
         limit_s, self._next_timeout_s = self._next_timeout_s, self._timeout_s
         try:
@@ -162,12 +162,12 @@ class Reranking:
         return Judgement(relevances=found)
 
     def follow(self, revision: int) -> None:
-        """Begin to read ahead in the background, unless this revision of the index was read."""
+        """Start reading ahead in the background, unless this revision of the index was already read."""
         if self._reading is None and revision != self._read_revision:
             self._reading = asyncio.create_task(self._read_in_background(revision), name="rerank-read-ahead")
 
     async def read_all(self, progress: ProgressCallback | None = None) -> str | None:
-        """Let the reranker read all passages of the index, if it can; return why it could not, if so."""
+        """Let the reranker read all passages of the index, if it can; return any problem."""
         try:
             reranker = await self._opened()
             if isinstance(reranker, SupportsReadingAhead):
@@ -177,7 +177,7 @@ class Reranking:
         return None
 
     async def close(self) -> None:
-        """Stop reading ahead, and close the reranker; calling it again does nothing."""
+        """Stop reading ahead and close the reranker; idempotent."""
         if self._reading is not None:
             self._reading.cancel()
             with suppress(asyncio.CancelledError):
@@ -203,7 +203,7 @@ class Reranking:
             return self._reranker
 
     async def _passages(self, progress: ProgressCallback | None) -> AsyncIterator[Sequence[str]]:
-        """Yield the texts of the index in the order of their ids."""
+        """Yield the texts of the index in order of their ids."""
         last = done = 0
         total = await self._texts.count()
 
@@ -220,9 +220,9 @@ class Reranking:
 
 
 def _weights(keywords: KeywordQuery, found: KeywordAnswer | None) -> Mapping[str, float]:
-    """Return how much each word of the question tells, as far as the keyword index knows.
+    """Return the weight of each word of the query, if the keyword index knows it.
 
-    A word that no passage has may mean what another one says, and counts as an ordinary one.
+    A word in no passage may be a synonym of one that is, so it gets the average weight.
     """
     if found is None or not any(found.rarities):
         return {}

@@ -1,8 +1,8 @@
-"""Answers a query from the index file: keywords and meaning at once, made one list, and what is missing.
+"""Answers a query from the index file: runs both legs at once, fuses them, and reports what is missing.
 
-The number of candidates does not depend on how many results are wanted, so the first results of a long answer
-are the short answer. Only when the candidates are used up, twice as many are looked at, and what is new among
-them comes after what was there.
+The number of candidates does not depend on how many results are wanted, so a short answer is the beginning of
+the long one. Only if the candidates run out is the number doubled, and new results follow those already
+found.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,9 +54,9 @@ from composable_memory_ops_logs.plurals import counted
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 EMBED_TIMEOUT_S = 3.0
-"""How long a query waits for its vector before keywords answer alone."""
+"""How long a query waits for its vector before it is answered by keywords alone."""
 LOAD_TIMEOUT_S = 6.0
-"""How long it waits where a model on this machine is loaded first; well within the deadline of a backend."""
+"""How long it waits if a local model must be loaded first; well within a backend's deadline."""
 
 BACKEND_ID = "builtin"
 KEYWORD_ENGINE = "fts5"
@@ -64,13 +64,13 @@ KEYWORD_ENGINE = "fts5"
 NAMED_FILES = 3
 
 ASKED_AGAIN = 3
-"""So often a search begins anew because a note was written while it went on."""
+"""How often a search restarts because a note was written meanwhile."""
 
 WORDLESS = 16
-"""As many passages of a time are candidates without a word of a question that asks for more than a time."""
+"""How many passages of the time asked for are candidates without a matching word, if the query has words."""
 
 DEEPER_FOR_BOTH = 4
-"""So many times more neighbours are looked at where there are transcripts, so that notes are among them."""
+"""How many times more neighbours to fetch if there are transcripts, so that notes are among them."""
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -78,18 +78,18 @@ Second = TypeVar("Second")
 
 @dataclass(slots=True, kw_only=True)
 class _Asked:
-    """A query under way. `vector` is None where the query has no direction, or `problem` says why."""
+    """A query in progress. `vector` is None if the query has no direction, or for the reason in `problem`."""
 
     text: str
     keywords: KeywordQuery
     among: Sequence[int] | None = None
-    """The passages that pass the filters; None where there are none."""
+    """The passages that pass the filters; None without filters."""
     dated: Dated | None = None
     narrowed_at: int | None = None
-    """The revision of the index that both are of."""
+    """The revision of the index at which both were read."""
     by_word: bool = False
     revision: int | None = None
-    """Of the index that words were looked for in; None before."""
+    """The revision of the index that the keyword leg has searched; None before."""
     is_embedded: bool = False
     vector: Sequence[float] | None = None
     problem: str | None = None
@@ -100,7 +100,7 @@ class _Asked:
 
     @contextmanager
     def timed(self, leg: str) -> Iterator[None]:
-        """Take the time of a leg; of one that is asked again, from its first beginning."""
+        """Measure the time of a leg; one that is repeated counts from its first start."""
         start = self.legs[leg][0] if leg in self.legs else (perf_counter() - self.began) * 1000
         try:
             yield
@@ -111,9 +111,9 @@ class _Asked:
 class Searcher:
     """Searches one index file. Concurrent calls are fine; a cancelled one leaves nothing behind.
 
-    `embedder` and `space` are given together; without them, or when embedding fails, keywords answer alone.
+    `embedder` and `space` are given together; without them, or if embedding fails, keywords answer alone.
     `embedder_problem` says why there is none. A query waits at most `embed_timeout_s` for its vector, and
-    `load_timeout_s` until there was a first one. The day that ages are counted from is read from `clock`.
+    `load_timeout_s` until the first one was computed. `clock` gives the day from which ages are counted.
     While `is_paused`, queries are not embedded: the index holds vectors of another space.
     """
 
@@ -161,7 +161,8 @@ class Searcher:
         self._depth = max(hybrid.CANDIDATES, query.hybrid.candidate_multiplier * query.max_results)
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Return the passages that answer `query`, best first, and every way in which they may be too few.
+        """Return the passages that answer `query`, best first, and every way in which the answer may be
+        incomplete.
 
         Raises:
             IndexProblem: the index cannot be read.
@@ -190,18 +191,18 @@ class Searcher:
                 fused=await self._reranked(asked, found),
             )
             (made_of, revision), page_made = await self._read_page(make)
-            # Once: while an index is filled with vectors, there is always a later revision.
+            # Only once: while the index is being filled with vectors, there is always a later revision.
             is_older = not begun and asked.narrowed_at not in (None, revision)
             is_overtaken = page_made.lacks_some or is_older
             if made_of != generation or (is_overtaken and begun < ASKED_AGAIN):
-                # An index rebuilt, or a note written anew, has come in between, where the candidates are not.
+                # The index was rebuilt or a note rewritten meanwhile, so the candidates are out of date.
                 begun += 1
                 self._generation = generation = made_of
                 depth, page = self._depth, Page()
                 await self._narrow(asked, options)
                 continue
             if not has_caught_up and await self._catch_up(found, revision):
-                has_caught_up = True  # once: an index that is being written changes all the time
+                has_caught_up = True  # only once: an index that is being written changes all the time
                 continue
             page = page_made
             if page.is_enough or found.are_all or (asked.among is not None and depth >= len(asked.among)):
@@ -218,14 +219,14 @@ class Searcher:
         )
 
     async def _keywords(self, text: str) -> KeywordQuery:
-        """Return what to look up."""
+        """Analyse the query, adding compounds in languages that have them."""
         query = analyse(text)
         if not self._has_keywords or query.language not in compounds.ENDINGS:
             return query
         return await self._file.read(partial(with_compounds, query=query))
 
     async def _narrow(self, asked: _Asked, options: SearchOptions) -> None:
-        """Look up which passages pass the filters, and what the index has of the time that is asked for."""
+        """Find the passages that pass the filters, and those that match the time asked for."""
         time = asked_time(asked.text, options.intent, options.now or self._clock().astimezone(LOCAL_TIME))
         if not (options.filters or time):
             return
@@ -240,7 +241,7 @@ class Searcher:
         await self._file.read(narrow)
 
     def _passing(self, connection: Connection, options: SearchOptions) -> Sequence[int]:
-        """Return the passages that pass the filters."""
+        """Return the ids of the passages that pass the filters."""
         return passing(
             connection,
             filters=options.filters,
@@ -249,7 +250,7 @@ class Searcher:
         )
 
     async def _listed(self, options: SearchOptions) -> SearchAnswer:
-        """Return what passes the filters where nothing else is asked for, of the newest note first."""
+        """Answer a query that consists of filters only, newest note first."""
 
         def listed(connection: Connection) -> Page:
             return listed_page(self._reader(connection), self._passing(connection, options), options)
@@ -259,14 +260,14 @@ class Searcher:
         return SearchAnswer(results=page.results, degraded=degraded, is_filtered=True)
 
     async def warm(self) -> None:
-        """Load what a first search would load."""
+        """Load everything that a first search would load."""
         if self._vectors:
             await self._vectors.warm()
 
     async def read_ahead(self, progress: ProgressCallback | None = None) -> str | None:
-        """Let the reranker read what is new in the index; return why it could not, None if all was read.
+        """Let the reranker read what is new in the index; return why it could not, if so.
 
-        A memory that stays open goes on at once, and lets it read in the background.
+        A long-lived memory returns at once, and the reranker reads in the background.
         """
         if self._reranking is None or not await self._reranking.is_on():
             return None
@@ -276,7 +277,7 @@ class Searcher:
         return None
 
     async def close(self) -> None:
-        """Close the store of vectors and the reranker; the file belongs to whoever opened it."""
+        """Close the vector store and the reranker; the file belongs to whoever opened it."""
         if self._reranking:
             await self._reranking.close()
         if self._vectors:
@@ -284,16 +285,16 @@ class Searcher:
 
     @property
     def restrictions(self) -> tuple[Degradation, ...]:
-        """Return in what way every answer is less than it could be, whatever is asked."""
+        """Return the ways in which every answer is limited, whatever the query."""
         return (self._restriction,) if self._restriction else ()
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a search for vectors failed lately, which the next ones remember."""
+        """Return whether vector search failed recently; it may not be retried for a while."""
         return self._vectors is not None and self._vectors.has_failed
 
     def vector_status(self) -> VectorStatus:
-        """Return whether vectors are searched, and what kept the configured engine from it."""
+        """Return whether vectors are searched, and any problem with the configured engine."""
         if self._vectors:
             return self._vectors.status()
         return VectorStatus(enabled=self._settings.store.vector.enabled, available=False)
@@ -306,7 +307,7 @@ class Searcher:
         )
 
     async def _read_page(self, make: Callable[[PassageReader], Page]) -> tuple[tuple[int, int], Page]:
-        """Return a page, and the generation and the revision of the index that it was made of."""
+        """Return a page, and the generation and revision of the index that it was made from."""
         return await self._file.read(
             lambda connection: (read_queries.state(connection), make(self._reader(connection)))
         )
@@ -316,7 +317,7 @@ class Searcher:
         return IndexPassages(connection=connection, space=self._space, held=held)
 
     async def _catch_up(self, found: Candidates, revision: int) -> bool:
-        """Let the store of vectors follow the index if that has changed since; say whether to ask again."""
+        """Let the vector store catch up if the index has changed; return whether to search again."""
         if self._vectors is None or found.near is None or found.near.followed.revision == revision:
             return False
         return await self._vectors.catch_up()
@@ -327,7 +328,7 @@ class Searcher:
         return self._generation
 
     async def _candidates(self, asked: _Asked, depth: int) -> Candidates:
-        """Ask both legs at once; where hybrid search is off, keywords only stand in for vectors."""
+        """Query both legs at once; with hybrid search off, keywords are used only if there are no vectors."""
         keywords_too = self._has_keywords and (self._settings.query.hybrid.enabled or not self._vectors)
         keyword, near = await all_of(
             self._by_keyword(asked, depth) if keywords_too else _nothing(),
@@ -336,12 +337,12 @@ class Searcher:
         if keyword is None and near is None and self._has_keywords:
             keyword = await self._by_keyword(asked, depth)
         if self._vectors and near and keyword and near.followed.revision != asked.revision:
-            # The index has changed since its vectors were read: these alone are asked again.
+            # The index has changed between the legs: only the vector leg is asked again.
             near = await self._by_meaning(self._vectors, asked, depth, behind=near)
         return Candidates(depth=depth, keyword=keyword, near=near)
 
     async def _reranked(self, asked: _Asked, found: Candidates) -> Sequence[FusedHit] | None:
-        """Return the candidates as one list with what a reranker says of them; None where there is none."""
+        """Return the fused candidates, rescored by the reranker; None if there is none."""
         if self._reranking is None or not await self._reranking.is_on():
             return None
         settings = self._settings.query.hybrid
@@ -398,7 +399,7 @@ class Searcher:
         try:
             with asked.timed("vector"):
                 if behind is not None and not await vectors.catch_up():
-                    return behind  # another search is at it
+                    return behind  # another search is catching up
                 return await vectors.near(vector, depth * (DEEPER_FOR_BOTH if self._has_both_sources else 1))
         except BackendUnavailable as error:
             asked.problem = str(error)
@@ -426,7 +427,7 @@ class Searcher:
 
 
 def _damage(page: Page) -> Iterable[Degradation]:
-    """Name the files of passages that were found and are not served."""
+    """Name the files of passages that were found but are damaged."""
     if page.damaged:
         files = ", ".join(sorted(page.damaged)[:NAMED_FILES])
         yield _degradation(
@@ -436,7 +437,7 @@ def _damage(page: Page) -> Iterable[Degradation]:
 
 
 def _restriction(settings: BuiltinSettings, has_vectors: bool, problem: str | None) -> Degradation | None:
-    """Return in what way every answer is less than it could be, whatever is asked."""
+    """Return the way in which every answer is limited, whatever the query."""
     no_vectors = ""
     if not settings.store.vector.enabled:
         no_vectors = "vector search is switched off (store.vector.enabled)"

@@ -1,8 +1,8 @@
-"""The time that a question asks for, and which passages are of it or name it.
+"""Finds the time that a query asks for, and the passages that date from it or mention it.
 
-A note is of the day in its name, of its nearest dated folder, or of `date:` in its front matter; a passage of
-a transcript is of the days of its messages, or of the day of the last change where they do not tell. What a
-text says of time is found by the keyword index, in a few spellings.
+A note's date is that in its name, in its nearest dated folder, or `date:` in its front matter. A passage of a
+transcript has the days of its messages, or that of the file's last change if they have no times. The keyword
+index finds texts that mention a time, in a few spellings.
 """
 
 import json
@@ -32,9 +32,9 @@ from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SAYING_BONUS = 0.1
-"""What it gains where only the text names the time."""
+"""Bonus for a passage that only mentions the time in its text."""
 MOST_DAYS_LISTED = 62
-"""Of so short a stretch all notes are candidates, whatever their words are."""
+"""For spans of up to this many days, all notes from them are candidates, whatever their words."""
 MOST_LISTED = 400
 MOST_SPELLINGS = 200
 
@@ -54,7 +54,7 @@ _MONTHS = (
     "june juni junio", "july juli julio", "august agosto", "september septiembre", "october oktober octubre",
     "november noviembre", "december dezember diciembre",
 )  # fmt: skip
-# Words and characters that only ask what there is of a time.
+# Words and characters that only ask what happened at a time.
 _ONLY_ASKS = frozenset(
     """happen happened happening note notes diary journal log entry entries write wrote written
     passiert geschah geschehen los notiz notizen tagebuch eintrag einträge gemacht geschrieben
@@ -78,7 +78,7 @@ _DAY_IN_NAME = Pattern(rf"(?<![\w-])(?:[\w.-]+/)*(\d{{4}}-\d{{2}}-\d{{2}})(?:(?:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedTime:
-    """The time that a question asks for, in the asker's time zone; with `is_all` it asks for nothing else."""
+    """The time that a query asks for, in the asker's time zone; `is_all` if it asks for nothing else."""
 
     spans: tuple[DaySpan, ...]
     is_all: bool
@@ -86,20 +86,20 @@ class AskedTime:
 
     @property
     def is_within(self) -> bool:
-        """Return whether no day outside of what is asked for agrees, and all that do were listed."""
+        """Return whether no day outside the spans can match, and every note inside them was listed."""
         return all(1 < span.days <= MOST_DAYS_LISTED and not span.any_year for span in self.spans)
 
     def level(self, day: date | None) -> float:
-        """Return how well a day agrees: 2 for the day or the week, 1 for the month, 0 for not at all."""
+        """Return how well a day matches: 2 for the day or the week, 1 for the month, 0 for not at all."""
         return max((span.level(day) for span in self.spans), default=0.0) if day else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dated:
-    """What the index has of the time that is asked for.
+    """What the index has for the time asked for.
 
-    `ids` are passages of notes of that time, the first of each note before the others; `days` are those of
-    notes and transcripts whose path does not tell, and `saying` the passages that name the time.
+    `ids` are passages from that time, the first of each note before the others. `days` dates the notes and
+    transcripts whose paths have no date. `saying` are the passages that mention the time.
     """
 
     asked: AskedTime
@@ -108,15 +108,15 @@ class Dated:
     saying: frozenset[int]
 
     def among(self, passages: Sequence[int]) -> "Dated":
-        """Return it with no other passages of that time than those."""
+        """Return a copy in which `ids` has only those passages."""
         wanted = frozenset(passages)
         return replace(self, ids=[id_ for id_ in self.ids if id_ in wanted])
 
 
 def subject_of(query: str, intent: QueryIntent | None) -> str:
-    """Return a question without the moment as of which it asks: what held then was written before.
+    """Return a query without its as-of time: what was true then was written earlier.
 
-    Its date would only find the note of that day.
+    That date would only find the note of that day.
     """
     subject = query
     for hint in filter(_asks_for_state, _hints(query, intent)):
@@ -125,7 +125,7 @@ def subject_of(query: str, intent: QueryIntent | None) -> str:
 
 
 def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTime | None:
-    """Return the time that a question asks for; None if it asks for none, or for nearly all times."""
+    """Return the time that a query asks for; None if it asks for none, or for nearly all time."""
     hints = tuple(hint for hint in _hints(query, intent) if not _asks_for_state(hint))
     spans = tuple(span for span in _spans(hints, now) if span.days <= MOST_DAYS) if hints else ()
     rest = query.lower()
@@ -133,7 +133,7 @@ def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTi
         rest = rest.replace(hint.phrase, " ", 1)
     named = None if hints else _DAY_IN_NAME.search(rest[:LONGEST_READ])
     day = day_in_path(named[1]) if named else None
-    if named and day and date.min.year < day.year < date.max.year:  # at an edge it has no days around it
+    if named and day and date.min.year < day.year < date.max.year:  # needs a day before and after
         spans, rest = (DaySpan(first=day, last=day),), rest.replace(named[0], " ", 1)
     if not spans:
         return None
@@ -147,17 +147,17 @@ def _hints(query: str, intent: QueryIntent | None) -> tuple[TimeHint, ...]:
 
 
 def _asks_for_state(hint: TimeHint) -> bool:
-    """Return whether a question asks how things stood at a time; at the end of a month things happen, too."""
+    """Return whether a hint asks how things stood at a time; "end of May" may ask what happened then."""
     return hint.relation == "as-of" and _END.search(hint.phrase) is None
 
 
 def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[DaySpan]:
-    """Yield what all hints share; where they share nothing, what each asks for."""
+    """Yield the intersection of all hints; if it is empty, the span of each."""
     each = [window for hint in hints if (window := window_of([hint], now))]
     shared = window_of(hints, now)
     if shared is None:
         return
-    # A weekday is that of a week that is named as well; by itself it would be another day.
+    # A weekday belongs to the week that is also named; alone it would mean another day.
     has_weekday = any((hint.date or "").startswith("-W") for hint in hints)
     if (
         len(each) > 1
@@ -179,18 +179,18 @@ def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[DaySpan]:
 
 
 class NoteTimes(Protocol):
-    """Reads from an index of what time its notes and transcripts are."""
+    """Reads from an index which times its notes and transcripts date from."""
 
     def of_days(self, first: str, last: str) -> Iterable[tuple[str, str]]:
-        """Return the files whose front matter tells a day between two ISO dates, each with it."""
+        """Return the files whose front matter has a day between two ISO dates, with that day."""
         ...
 
     def files(self, pattern: str, first_ns: int, last_ns: int) -> Iterable[tuple[str, str, int]]:
-        """Return path, source and time of the notes whose path matches, and of transcripts of a time."""
+        """Return path, source and mtime of notes whose path matches, and of transcripts last changed then."""
         ...
 
     def passages(self, paths: Iterable[str], limit: int) -> Iterable[tuple[int, str]]:
-        """Return the passages of files with their paths, in the order in which they stand there."""
+        """Return ids and paths of the passages of some files, in order of position in each file."""
         ...
 
     def timed_paths(self) -> frozenset[str]:
@@ -198,26 +198,26 @@ class NoteTimes(Protocol):
         ...
 
     def said_between(self, since: datetime, until: datetime) -> Sequence[SaidPassage]:
-        """Return the passages with messages of a time."""
+        """Return the passages with messages from a period."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class IndexTimes:
-    """Keeps `NoteTimes` within a transaction of the index file."""
+    """Implements `NoteTimes` within a transaction of the index file."""
 
     connection: Connection
 
     def of_days(self, first: str, last: str) -> Iterable[tuple[str, str]]:
-        """Return the files whose front matter tells a day between two ISO dates, each with it."""
+        """Return the files whose front matter has a day between two ISO dates, with that day."""
         return self.connection.execute(WITH_DAY, (first, last))
 
     def files(self, pattern: str, first_ns: int, last_ns: int) -> Iterable[tuple[str, str, int]]:
-        """Return path, source and time of the notes whose path matches, and of transcripts of a time."""
+        """Return path, source and mtime of notes whose path matches, and of transcripts last changed then."""
         return self.connection.execute(FILES, (pattern, first_ns, last_ns))
 
     def passages(self, paths: Iterable[str], limit: int) -> Iterable[tuple[int, str]]:
-        """Return the passages of files with their paths, in the order in which they stand there."""
+        """Return ids and paths of the passages of some files, in order of position in each file."""
         return self.connection.execute(PASSAGES, (json.dumps([*paths]), limit))
 
     def timed_paths(self) -> frozenset[str]:
@@ -225,12 +225,12 @@ class IndexTimes:
         return timed_paths(self.connection)
 
     def said_between(self, since: datetime, until: datetime) -> Sequence[SaidPassage]:
-        """Return the passages with messages of a time."""
+        """Return the passages with messages from a period."""
         return said_between(self.connection, since, until)
 
 
 def find_dated(connection: Connection, asked: AskedTime, *, has_keywords: bool) -> Dated:
-    """Return what the index file has of a time."""
+    """Return what the index file has for a time."""
     saying: frozenset[int] = frozenset()
     if has_keywords and (phrases := " OR ".join(f'"{one}"' for one in spellings(asked))):
         saying = frozenset(row[0] for row in connection.execute(SAYING, (phrases, MOST_LISTED)))
@@ -238,7 +238,7 @@ def find_dated(connection: Connection, asked: AskedTime, *, has_keywords: bool) 
 
 
 def dated_of(times: NoteTimes, asked: AskedTime, saying: frozenset[int]) -> Dated:
-    """Return what an index has of a time; `saying` are the passages that name it."""
+    """Return what an index has for a time; `saying` are the passages that mention it."""
     heads = dict(one for span in asked.spans for one in _days_in_heads(times, span))
     short = [span for span in asked.spans if span.days <= MOST_DAYS_LISTED]
     days = {path: day for path, day in heads.items() if _is_in(day, short)}
@@ -252,12 +252,12 @@ def dated_of(times: NoteTimes, asked: AskedTime, saying: frozenset[int]) -> Date
 
 
 def spellings(asked: AskedTime) -> Sequence[str]:
-    """Return the words, one after the other, by which texts name a time."""
+    """Return the phrases by which a text may mention a time."""
     return [*islice(_phrases(asked.spans), MOST_SPELLINGS)]
 
 
 def _days_in_heads(times: NoteTimes, span: DaySpan) -> Iterator[tuple[str, date]]:
-    """Yield the notes whose front matter gives a day that agrees, and whose name gives none."""
+    """Yield the notes whose front matter has a matching day and whose path has none."""
     first, last = span.first.replace(day=1), (span.last.replace(day=28) + timedelta(days=4)).replace(day=1)
     for path, told in times.of_days(first.isoformat(), last.isoformat()):
         if (day := leading_day(told)) and not day_in_path(path):
@@ -278,7 +278,7 @@ def _files_of(times: NoteTimes, span: DaySpan) -> dict[str, date]:
 
 
 def _said_in(times: NoteTimes, span: DaySpan, zone: tzinfo | None) -> Iterator[tuple[date, str, int]]:
-    """Yield the passages of transcripts with messages of a time: first day, path and id of each."""
+    """Yield first day, path and id of each transcript passage with messages from a period."""
     first, last = (datetime.combine(day, time.min).replace(tzinfo=zone) for day in (span.first, span.last))
     earliest: dict[int, SaidPassage] = {}
     for said in times.said_between(first, last + timedelta(days=1, seconds=-1)):
@@ -302,7 +302,7 @@ def _is_in(day: date, spans: Sequence[DaySpan]) -> bool:
 def _passages_of(
     times: NoteTimes, days: Mapping[str, date], said: Sequence[tuple[date, str, int]]
 ) -> list[int]:
-    """Return the passages of files and those `said`: the first of each file, by days, then the others."""
+    """Return the passages of files and those in `said`: the first of each file, by date, then the others."""
     firsts: dict[str, tuple[date, int]] = {}
     others: list[tuple[date, int]] = []
     rows = times.passages(days, MOST_LISTED)
@@ -315,7 +315,7 @@ def _passages_of(
 
 
 def _phrases(spans: Sequence[DaySpan]) -> Iterator[str]:
-    """Yield the spellings of days, or of months where whole ones are asked for."""
+    """Yield the spellings of single days, or of months if whole ones are asked for."""
     for span in spans:
         if span.days <= SHORT_DAYS:
             for number in range(span.days):
@@ -341,7 +341,7 @@ def _spellings(day: date, *, in_words: bool) -> Iterator[str]:
 
 
 def rescored(reader: PassageReader, hits: Sequence[FusedHit], dated: Dated) -> list[FusedHit]:
-    """Return `hits` with what their time adds to their scores, best first."""
+    """Return `hits` with bonuses for matching the time, best first."""
     paths = {id_: origin.path for id_, origin in reader.origins([hit.id for hit in hits]).items()}
     told: Mapping[str, date | None] = dated.days
     if not dated.asked.is_within:
@@ -356,7 +356,7 @@ def rescored(reader: PassageReader, hits: Sequence[FusedHit], dated: Dated) -> l
         gain = max(TIME_BONUS * levels.get(hit.id, 0.0), SAYING_BONUS if hit.id in dated.saying else 0.0)
         score = hit.score + gain
         if dated.asked.is_all:
-            # Where nothing but a time is asked for, words and meaning of the question say nothing more.
+            # If the query asks for nothing but a time, its words and meaning carry no other information.
             if hit.id in places:
                 score = 0.95 - 0.2 * places[hit.id] / len(places)
             else:

@@ -1,4 +1,4 @@
-"""The half of a search that goes by meaning: the vector of the query, and the store that looks around it."""
+"""The vector leg of a search: embeds the query, and finds its nearest neighbours in a vector store."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 FAILURES_BEFORE_REST = 2
 REST_S = 30.0
-"""How long a provider that failed is not asked for the vectors of questions."""
+"""How long a failing provider is not asked for query vectors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Opened:
-    """The store that is searched, and what keeps it as the index is."""
+    """The open vector store, and the follower that keeps it in step with the index."""
 
     engine: str
     is_auto: bool
-    """Whether it was chosen by size."""
+    """Whether the engine was chosen by the number of vectors."""
     store: VectorAdapter
     vectors: IndexVectors
     follower: VectorFollower
 
 
 class VectorSearch:
-    """Embeds queries and finds vectors near them in a store, which is opened by the first use and stays.
+    """Embeds queries and finds nearby vectors in a store, which is opened on first use and stays open.
 
-    `state_dir` is where a store of another package may keep files; without it none can be opened.
+    `state_dir` is where another package's store may keep files; without it, no such store can be opened.
     """
 
     def __init__(
@@ -86,36 +86,36 @@ class VectorSearch:
 
     @property
     def engine(self) -> str | None:
-        """Return the name of the engine that searches; None until it was used."""
+        """Return the engine that searches; None until first used."""
         if self._opened is None or self._opened.vectors.followed is None:
             return None
         return self._opened.engine
 
     @property
     def engine_problem(self) -> str | None:
-        """Return what keeps the configured engine from working; None if nothing is known."""
+        """Return why the configured engine does not work; None if no problem is known."""
         return self._engine_problem
 
     @property
     def held(self) -> HeldVectors | None:
-        """Return the vectors that are at hand, as far as the index was followed."""
+        """Return the vectors in memory, as of the state of the index that was last followed."""
         if self._opened is None or self._opened.engine not in ENGINES:
             return None
         return self._opened.store if isinstance(self._opened.store, HeldVectors) else None
 
     @property
     def has_failed(self) -> bool:
-        """Return whether the provider failed last, or the configured engine does not work."""
+        """Return whether the provider's last call failed, or the configured engine does not work."""
         return self._failures > 0 or self._engine_problem is not None
 
     async def embed(self, text: str) -> Sequence[float] | None:
-        """Return the vector of a query, or None if it has no direction.
+        """Return the vector of a query; None if it has no direction.
 
-        A provider that failed several times in a row is left alone for a while: questions are then answered
-        by words at once.
+        A provider that fails several times in a row is not called for a while: queries are then answered by
+        keywords at once.
 
         Raises:
-            EmbeddingError: the provider failed, took too long, or returned what does not fit the index.
+            EmbeddingError: the provider failed, timed out, or returned a vector that does not fit the index.
         """
         now = asyncio.get_running_loop().time
         if now() < self._rests_until:
@@ -133,20 +133,20 @@ class VectorSearch:
         return vector
 
     async def warm(self) -> None:
-        """Open the store and hand it all vectors; quick when that was done."""
+        """Open the store and fill it with all vectors; quick if already done."""
         await self._ready()
 
     async def near(self, vector: Sequence[float], k: int) -> Near:
-        """Return the `k` nearest vectors, of those in memory as of when the index was followed last.
+        """Return the `k` nearest vectors; those in memory may lag behind the index.
 
-        Other stores follow it first, as far as they can; see `catch_up`.
+        Other stores catch up first, as far as they can; see `catch_up`.
 
         Raises:
-            BackendUnavailable: the store of another package failed, or took too long.
+            BackendUnavailable: another package's store failed or timed out.
             IndexProblem: the index cannot be read.
         """
         opened = await self._ready()
-        # Vectors in memory are searched in less time than it takes to look whether the index has changed.
+        # Searching vectors in memory takes less time than checking whether the index has changed.
         if opened.engine != "exact" and not await opened.vectors.is_current():
             await self.catch_up()
             opened = await self._ready()
@@ -166,7 +166,7 @@ class VectorSearch:
         )
 
     async def catch_up(self) -> bool:
-        """Let the store follow a change of the index; return false where another search is doing so."""
+        """Let the store catch up with the index; return False if another search is doing so."""
         opened = await self._ready()
         with self._blaming(opened.engine):
             has_followed = await opened.follower.catch_up()
@@ -175,12 +175,12 @@ class VectorSearch:
         return has_followed
 
     async def close(self) -> None:
-        """Close the store and let go of the vectors in memory; calling it again does nothing."""
+        """Close the store and release the vectors in memory; idempotent."""
         self._opened = None
         await self._stack.aclose()
 
     def status(self) -> VectorStatus:
-        """Return whether vectors can be searched, as far as it was tried."""
+        """Return whether vectors can be searched, as far as that was tried."""
         return VectorStatus(
             enabled=True,
             available=True if self._opened else None,
@@ -200,7 +200,7 @@ class VectorSearch:
         return opened
 
     def _is_outdated(self, opened: _Opened) -> bool:
-        """Return whether the index has outgrown its store, or that store may hold what was forgotten."""
+        """Return whether the index has outgrown its store, or the store may hold purged vectors."""
         followed = opened.vectors.followed
         if followed is None:
             return False
@@ -209,7 +209,7 @@ class VectorSearch:
         return has_outgrown or opened.vectors.forgotten not in (None, followed.forgotten)
 
     async def _choose(self) -> _Opened:
-        """Open the configured engine; where that fails, what `auto` would choose."""
+        """Open the configured engine; if that fails, the one that `auto` would choose."""
         vectors = IndexVectors(self._file, self._space)
         count = (await vectors.state()).counts.with_vector
         engine = self._settings.engine_for(count)
@@ -242,7 +242,7 @@ class VectorSearch:
         from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
 
         table = SqliteVecVectors(self._file, dims=self._space.dims)
-        await table.ids()  # fails where the extension cannot be loaded
+        await table.ids()  # fails here if the extension cannot be loaded
         return table
 
     async def _open_foreign(self, engine: str) -> VectorAdapter:
@@ -261,7 +261,7 @@ class VectorSearch:
 
     @contextmanager
     def _blaming(self, engine: str) -> Iterator[None]:
-        """Turn whatever the store of another package raises into one error that names it."""
+        """Turn whatever another package's store raises into one error that names it."""
         try:
             yield
         except ComposableMemoryError:
@@ -275,7 +275,7 @@ class VectorSearch:
             ) from error
 
 
-# Imported where they are needed, in a thread, since numpy would cost every keyword search 0.1 s.
+# Imported late, in a thread: numpy would cost every keyword search 0.1 s.
 
 
 def _exact(index: Path, dims: int) -> VectorAdapter:

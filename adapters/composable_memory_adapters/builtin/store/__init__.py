@@ -1,1 +1,1 @@
-"""The index file: its tables, what is written to and read from them, and what it notes about itself."""
+"""The index file: its tables, the statements that read and write them, and its metadata."""

@@ -1,6 +1,6 @@
-"""The texts of documents that were read, by the hash of the file: so none is read twice.
+"""Caches the texts of documents by the hash of the file, so that none is read twice.
 
-The table is made when the first document is read; an index without documents has none.
+The table is created when the first document is read; an index without documents has none.
 """
 
 import json
@@ -36,9 +36,9 @@ class DocumentText(NamedTuple):
 def stored(
     connection: Connection, wanted: Iterable[tuple[str, str]], *, failed: bool
 ) -> dict[tuple[str, str], DocumentText]:
-    """Return the texts that are there of those `wanted`, named by hash and reader.
+    """Return the cached texts among those `wanted`, by hash and reader.
 
-    What could not be read, and so has no text, is among them if `failed`.
+    With `failed`, this includes documents without text because they could not be read.
     """
     if not connection.execute(EXISTS).get:
         return {}
@@ -48,7 +48,7 @@ def stored(
 
 
 def store(connection: Connection, texts: dict[tuple[str, str], DocumentText]) -> None:
-    """Keep texts by hash and reader."""
+    """Store texts by hash and reader."""
     connection.execute(CREATE)
     connection.executemany(
         "INSERT OR REPLACE INTO documents (hash, reader, lines, problem) VALUES (?, ?, ?, ?)",
@@ -60,12 +60,12 @@ def store(connection: Connection, texts: dict[tuple[str, str], DocumentText]) ->
 
 
 def problems(connection: Connection) -> dict[str, str]:
-    """Return the documents in the index that could not be read, or not in full, with the reasons."""
+    """Return the indexed documents that could not be read, or only in part, with the reasons."""
     return dict(connection.execute(PROBLEMS)) if connection.execute(EXISTS).get else {}
 
 
 def prune(connection: Connection) -> None:
-    """Drop the texts of files that are not in the index any more, or were read anew."""
+    """Drop the texts of files that are no longer in the index, or were read again."""
     if connection.execute(EXISTS).get:
         connection.execute(
             "DELETE FROM documents WHERE NOT EXISTS (SELECT 1 FROM files"

@@ -1,4 +1,4 @@
-"""The vectors of texts: asked for within a time limit, checked, and stored so that none is computed twice."""
+"""Computes the vectors of texts within a time limit, checks them, and caches them."""
 
 import json
 import math
@@ -33,9 +33,9 @@ DELETE FROM embedding_cache WHERE id IN (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingSpace:
-    """The embedder that made some vectors; those of two spaces cannot be compared.
+    """The vector space of one embedder; vectors of different spaces cannot be compared.
 
-    `provider_key` is a hash of everything about the provider that shapes its vectors.
+    `provider_key` is a hash of everything about the provider that affects its vectors.
     """
 
     provider: str
@@ -45,12 +45,12 @@ class EmbeddingSpace:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """Return provider key, model and provider, the parameters of SQL statements."""
+        """Return provider key, model and provider, in the order of the SQL parameters."""
         return self.provider_key, self.model, self.provider
 
     @classmethod
     def of(cls, embedder: EmbedderAdapter) -> "EmbeddingSpace":
-        """Return the space that `embedder` puts its vectors in."""
+        """Return the space of an embedder's vectors."""
         parts = [embedder.id, embedder.model, embedder.dimensions]
         if isinstance(embedder, SupportsFingerprint):
             parts.append(embedder.fingerprint)
@@ -64,10 +64,10 @@ class EmbeddingSpace:
 
 
 def pack(space: EmbeddingSpace, vector: Sequence[float]) -> bytes:
-    """Return `vector` scaled to length 1 as little-endian float32; the zero vector stays as it is.
+    """Return `vector` scaled to length 1 as little-endian float32; a zero vector stays zero.
 
     Raises:
-        DimensionMismatch: it does not belong to `space`.
+        DimensionMismatch: it has the wrong length for `space`.
         EmbeddingError: it holds a number that is not finite.
     """
     if len(vector) != space.dims:
@@ -82,7 +82,7 @@ def pack(space: EmbeddingSpace, vector: Sequence[float]) -> bytes:
 def store(
     connection: Connection, space: EmbeddingSpace, vectors: Mapping[str, Sequence[float]], *, now_ms: int
 ) -> dict[str, int]:
-    """Keep the vectors of texts, given by the hash of the text, and return the id of each.
+    """Store the vectors of texts, keyed by the hash of the text, and return the id of each.
 
     Raises:
         EmbeddingError: a vector cannot be used.
@@ -96,12 +96,12 @@ def store(
 
 
 def count(connection: Connection) -> int:
-    """Return how many vectors are kept."""
+    """Return the number of cached vectors."""
     return int(connection.execute("SELECT count(*) FROM embedding_cache").get)
 
 
 def prune(connection: Connection, max_entries: int) -> int:
-    """Remove vectors above `max_entries` that no chunk points at, longest unused first; return how many."""
+    """Remove unused vectors above `max_entries`, longest unused first; return how many."""
     excess = count(connection) - max_entries
     if excess <= 0:
         return 0
@@ -115,7 +115,7 @@ PROBE_TIMEOUT_S = 60.0
 
 
 async def probe(embedder: EmbedderAdapter | None, problem: str | None) -> MemoryEmbeddingProbeResult:
-    """Embed a word as a search would, and return whether it worked; `problem` is why there is no embedder."""
+    """Embed a word as a search would, and report whether it worked; `problem` is why there is no embedder."""
     if embedder is None:
         return MemoryEmbeddingProbeResult(ok=False, error=problem or "no embedding provider is configured")
     try:
@@ -128,10 +128,10 @@ async def probe(embedder: EmbedderAdapter | None, problem: str | None) -> Memory
 async def query_vector(
     embedder: EmbedderAdapter, space: EmbeddingSpace, text: str, *, within_s: float
 ) -> Sequence[float] | None:
-    """Return the vector of the beginning of a query, or None if it has no direction.
+    """Embed a query, cut to the maximum length; None if its vector has no direction.
 
     Raises:
-        EmbeddingError: the call failed, took too long, or returned what does not belong to `space`.
+        EmbeddingError: the call failed, timed out, or returned a vector that does not belong to `space`.
     """
     asked = EmbedderInput(text=text[:MAX_QUESTION_CHARS], kind="query")
     vector = await answer_within(within_s, embedder.embed(asked), space)
@@ -148,7 +148,7 @@ async def query_vector(
 
 
 async def answer_within(timeout_s: float, asked: Coroutine[object, object, T], space: EmbeddingSpace) -> T:
-    """Await an embedder; a timeout, and whatever it raises, becomes an `EmbeddingError`."""
+    """Await an embedder; a timeout or any error it raises becomes an `EmbeddingError`."""
     outcome = await BoundedCalls().run(space.provider, "embed", asked, timeout_s)
     if not isinstance(outcome, Failure):
         return outcome

@@ -1,7 +1,7 @@
-"""What the index holds of lines that are forgotten, and removing what a sync leaves of them.
+"""Finds what the index holds of forgotten lines, and purges what a sync leaves of them.
 
-A sync takes passages out. Their words stay in the segments of the keyword index and among the long words,
-their vectors in the cache, where equal texts would find them again, and their bytes in free pages.
+A sync removes the passages. But their words stay in the keyword index's segments and in `long_words`, their
+vectors in the cache, where the same text would find them again, and their bytes in free pages.
 """
 
 import json
@@ -33,7 +33,7 @@ OPTIMIZE = "INSERT INTO {keywords} ({keywords}) VALUES ('optimize')"
 
 
 def stored(connection: Connection, wanted: Forgetting) -> Stored:
-    """Return what is stored of some lines, and of what was said in the same words."""
+    """Return what is stored of some lines, and of other text with the same words."""
     own = set[int]()
     for line in wanted.lines:
         own.update(
@@ -49,7 +49,7 @@ def stored(connection: Connection, wanted: Forgetting) -> Stored:
 
 
 def mark_unread(connection: Connection, wanted: Forgetting) -> None:
-    """Have the next sync read all files again that say what is forgotten."""
+    """Mark every file that contains forgotten lines, so that the next sync reads it again."""
     paths = [*wanted.paths, *dict(_quoting(connection, wanted.texts)).values()]
     connection.execute(READ_AGAIN, (json.dumps(paths),))
     if not wanted.is_known:
@@ -57,12 +57,12 @@ def mark_unread(connection: Connection, wanted: Forgetting) -> None:
 
 
 def unread(connection: Connection) -> list[str]:
-    """Return the files that have yet to be read again."""
+    """Return the files that have not been read again yet."""
     return [row[0] for row in connection.execute(UNREAD)]
 
 
 def purge(connection: Connection) -> None:
-    """Remove what no passage needs: vectors, words, documents, the merged segments of the keyword index."""
+    """Remove everything that no passage uses: vectors, words, documents, unmerged keyword segments."""
     from composable_memory_adapters.vectors import int8_file  # late: it loads numpy
 
     index_meta.count_forgotten(connection)
@@ -78,7 +78,7 @@ def purge(connection: Connection) -> None:
 
 
 def _quoting(connection: Connection, texts: Iterable[str]) -> Iterable[tuple[int, str]]:
-    """Yield the passages of transcripts and documents, with their paths, in which some texts are said."""
+    """Yield the passages of transcripts and documents that contain some texts, with their paths."""
     for one in sought(texts):
         for id_, path, text, source in connection.execute(WITH_WORD, (one.like,)):
             if one.is_said_in(path, source, text):

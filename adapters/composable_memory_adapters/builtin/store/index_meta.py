@@ -16,29 +16,29 @@ LAST_SYNC = "last_sync"
 DAMAGE = "damage"
 SPACE = "space"
 RECIPE = "recipe"
-"""Key of how the chunks and their keywords were made."""
+"""Key of the versions and settings that made the chunks and keywords."""
 CACHE_USE = "cache_use"
 IDENTITY = "identity"
 VECTOR_FILE = "vector_file"
 FORGOTTEN = "forgotten"
-"""Key of how often something was forgotten for good."""
+"""Key of the number of purges of forgotten lines."""
 
 REBUILD = "rebuild"
-"""Key of the token of the rebuild whose tables stand beside the live ones."""
+"""Key of the token of the rebuild whose tables exist beside the live ones."""
 
 BUMP = """
 INSERT INTO meta (key, value) VALUES ('revision', '1')
 ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1
 """
 KEPT_CHANGES = 65_536
-"""What searches vectors in another process may miss so many of their changes before it compares all ids."""
+"""How many changes the log keeps; a vector search in another process that misses more compares all ids."""
 
 FORGET_CHANGES = """
 DELETE FROM vector_changes WHERE position <= (SELECT max(position) FROM vector_changes) - ?
 """
-# One count each: SQLite counts the rows of a table or index by its pages, but looks at every value. So do
-# transcripts have a count by how their keys begin: to group by source would look at every row. Passages
-# without a vector are looked at one by one, too, unless none has any.
+# Separate counts: SQLite counts a table or index by its pages, without looking at values. Transcripts are
+# counted by key prefix for the same reason: grouping by source would read every row. Passages without a
+# vector are counted row by row, unless there are no vectors at all.
 SNAPSHOT = """
 SELECT (SELECT count(*) FROM chunks),
   (SELECT count(*) FROM chunks WHERE embedding_id IS NULL AND EXISTS (SELECT 1 FROM embedding_cache)),
@@ -50,9 +50,9 @@ SELECT (SELECT count(*) FROM chunks),
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncMark:
-    """When all notes were last indexed, which could not be read, all problems, and what was passed over.
+    """When all notes were last indexed, which could not be read, all problems, and what was skipped.
 
-    `languages` are the shares of the languages among a sample of the passages.
+    `languages` are the languages' shares of a sample of the passages.
     """
 
     finished_ms: int
@@ -71,16 +71,16 @@ class CacheUse:
 
     @property
     def hit_rate(self) -> float | None:
-        """Return the share of hits, None before the first."""
+        """Return the share of hits; None before the first lookup."""
         return self.hits / (self.hits + self.misses) if self.hits + self.misses else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSnapshot:
-    """What an index says of itself at one moment, and what it holds, where that was counted.
+    """The metadata of an index at one moment, and its counts, if they were read.
 
-    `sources` has files and chunks of each source. `space` and `recipe` say how the chunks were made. `mark`
-    is None until all notes were indexed once.
+    `sources` has the numbers of files and chunks per source. `space` and `recipe` say how the chunks were
+    made. `mark` is None until all notes have been indexed once.
     """
 
     revision: int = 0
@@ -94,9 +94,9 @@ class IndexSnapshot:
     cache_use: CacheUse = CacheUse()
     mark: SyncMark | None = None
     damage: str | None = None
-    """Damage that was found, and that no sync has repaired yet."""
+    """Damage that was found and not repaired yet."""
     is_rebuilding: bool = False
-    """Whether tables of a rebuild stand beside the live ones."""
+    """Whether the tables of a rebuild exist beside the live ones."""
 
 
 def milliseconds(moment: datetime) -> int:
@@ -111,31 +111,31 @@ def bump_revision(connection: Connection) -> None:
 
 
 def stored_space(connection: Connection) -> EmbeddingSpace | None:
-    """Return the space that the chunks' vectors are in, None before the first."""
+    """Return the space of the chunks' vectors; None before the first."""
     return _parse_space(value(connection, SPACE))
 
 
 def store_space(connection: Connection, space: EmbeddingSpace) -> None:
-    """Store the space that the chunks' vectors are in."""
+    """Store the space of the chunks' vectors."""
     set_value(connection, SPACE, json.dumps(asdict(space)))
 
 
 def write_mark(connection: Connection, mark: SyncMark) -> None:
-    """Store that all notes are indexed."""
-    # A third of the time of `asdict`, for each note that is written.
+    """Record that all notes are indexed."""
+    # This runs for each note that is written; `asdict` would take three times as long.
     told = {one.name: getattr(mark, one.name) for one in fields(mark)}
     set_value(connection, LAST_SYNC, json.dumps(told))
 
 
 def add_cache_use(connection: Connection, *, hits: int, misses: int) -> None:
-    """Count further chunks that found their vector in the cache, and texts that had to be embedded."""
+    """Add to the counts of vectors found in the cache and of texts embedded."""
     used = said(connection).cache_use
     total = CacheUse(hits=used.hits + hits, misses=used.misses + misses)
     set_value(connection, CACHE_USE, json.dumps(asdict(total)))
 
 
 def said(connection: Connection) -> IndexSnapshot:
-    """Return what the index says of itself, without what it holds."""
+    """Return the metadata of the index, without counts."""
     stored = dict(connection.execute("SELECT key, value FROM meta"))
     mark, used = stored.get(LAST_SYNC), stored.get(CACHE_USE)
     with _understanding():
@@ -151,7 +151,7 @@ def said(connection: Connection) -> IndexSnapshot:
 
 
 def snapshot(connection: Connection) -> IndexSnapshot:
-    """Return what the index says of itself, and what it holds."""
+    """Return the metadata and the counts of the index."""
     chunks, pending, cached, files, transcripts, messages = next(connection.execute(SNAPSHOT))
     counts = {"memory": (files - transcripts, chunks - messages), "sessions": (transcripts, messages)}
     return replace(
@@ -165,7 +165,7 @@ def snapshot(connection: Connection) -> IndexSnapshot:
 
 
 def identity(connection: Connection) -> str:
-    """Return the unique id of this index; the first call makes it."""
+    """Return the unique id of this index, generating it on the first call."""
     known = value(connection, IDENTITY)
     if known is None:
         known = uuid4().hex[:16]
@@ -174,12 +174,12 @@ def identity(connection: Connection) -> str:
 
 
 def forgotten(connection: Connection) -> int:
-    """Return how often something was forgotten for good."""
+    """Return how often forgotten lines were purged."""
     return int(value(connection, FORGOTTEN) or 0)
 
 
 def count_forgotten(connection: Connection) -> None:
-    """Note that something is forgotten for good: what was made of the index before must not be kept."""
+    """Count a purge: nothing derived from the index before it may be kept."""
     set_value(connection, FORGOTTEN, str(forgotten(connection) + 1))
 
 
@@ -190,7 +190,7 @@ def value(connection: Connection, key: str) -> str | None:
 
 
 def set_value(connection: Connection, key: str, value: str | None) -> None:
-    """Write `value` under `key`; None removes the key."""
+    """Store `value` under `key`; None removes the key."""
     if value is None:
         connection.execute("DELETE FROM meta WHERE key = ?", (key,))
         return
@@ -209,7 +209,7 @@ def _set_lease(connection: Connection, holder: str | None) -> None:
 
 
 LEASE: LeaseRow[Connection] = LeaseRow(_lease, _set_lease)
-"""The lease on an index: one process at a time does long work on it, such as a rebuild or an embedding."""
+"""The lease on an index: only one process at a time does long work, such as a rebuild or embedding."""
 
 
 def _parse_space(stored: str | None) -> EmbeddingSpace | None:

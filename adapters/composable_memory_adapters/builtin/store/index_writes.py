@@ -1,7 +1,7 @@
 """What a sync reads from and writes to the index: functions on a connection, inside the caller's transaction.
 
 A file is written whole or not at all. Chunks that an edit did not change keep their row, keywords and vector;
-only their lines move. Each function works on one set of tables: the live ones, or those of a rebuild.
+only their line numbers move. Each function works on one set of tables: the live ones, or those of a rebuild.
 """
 
 import json
@@ -68,7 +68,7 @@ WHERE embedding_id IS NULL ORDER BY {files}.mtime DESC, path, start_line, {chunk
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What was done so far: files, chunks, and chunks that found their vector in the cache.
+    """Counts of what was done: files, chunks, and chunks that found their vector in the cache.
 
     `overtaken` counts the files that another process wrote first.
     """
@@ -80,7 +80,7 @@ class Tally:
     overtaken: int = 0
 
     def add(self, other: "Tally") -> None:
-        """Count what `other` counts as well."""
+        """Add another tally's counts to these."""
         self.indexed += other.indexed
         self.removed += other.removed
         self.chunks += other.chunks
@@ -96,14 +96,14 @@ class Tally:
 def file_states(
     connection: Connection, tables: Tables, keys: Sequence[str] | None = None
 ) -> dict[str, FileState]:
-    """Return the state of each file in the index, or of those named; no note has the name of a transcript."""
+    """Return the state of each file in the index, or of `keys`; no note has the key of a transcript."""
     sql, given = (FILE_STATES, ()) if keys is None else (FILE_STATES + AMONG, (json.dumps(keys),))
     rows = connection.execute(tables.sql(sql), given)
     return {row[0]: tuple.__new__(FileState, row[1:]) for row in rows}  # half the time of `_make`
 
 
 class KnownFiles(NamedTuple):
-    """The files of an index at one version of it, as a connection counts them."""
+    """The files of an index at one version, as counted by a connection."""
 
     connection: Connection
     version: int
@@ -114,7 +114,7 @@ class KnownFiles(NamedTuple):
 def known_files(
     connection: Connection, tables: Tables, *, seen: Mapping[Connection, int] | None = None
 ) -> KnownFiles | None:
-    """Return the files of the index; None if nothing was stored since the version that was `seen`."""
+    """Return the files of the index; None if nothing was stored since the version in `seen`."""
     version = data_version(connection)
     if seen is not None and seen.get(connection) == version:
         return None
@@ -131,9 +131,9 @@ def write_drafts(
     has_keywords: bool,
     now_ms: int,
 ) -> Tally:
-    """Make the index hold `drafts`, with or without their words in the keyword index.
+    """Bring the index in line with `drafts`, with or without keywords.
 
-    New chunks point at their vector in `space`, or else in that of the index, if it is known already.
+    New chunks get their vector in `space`, by default that of the index, if it is already cached.
     """
     tables.check_owner(connection)
     plan = _Plan(connection, tables)
@@ -155,7 +155,7 @@ def remove_files(
     *,
     now_ms: int,
 ) -> int:
-    """Remove files whose state is still as given; return how many were removed."""
+    """Remove those files whose state is still as given; return how many."""
     tables.check_owner(connection)
     states = file_states(connection, tables, [*files])
     gone = [(key, seen.source) for key, seen in files.items() if states.get(key) == seen]
@@ -169,7 +169,7 @@ def remove_files(
 
 
 def adopt_cached_vectors(connection: Connection, tables: Tables, space: EmbeddingSpace) -> int:
-    """Give chunks without a vector those that the cache holds by now; return how many."""
+    """Give chunks without a vector those that are now in the cache; return how many."""
     tables.check_owner(connection)
     connection.execute(tables.sql(ADOPT_CACHED), space.identity)
     adopted = connection.changes()
@@ -184,17 +184,17 @@ def count_pending(connection: Connection, tables: Tables) -> int:
 
 
 def pending_chunks(connection: Connection, tables: Tables) -> list[int]:
-    """Return the ids of chunks without a vector, those of the newest files first."""
+    """Return the ids of chunks without a vector, newest files first."""
     return [row[0] for row in connection.execute(tables.sql(PENDING))]
 
 
 def texts_to_embed(connection: Connection, tables: Tables, chunk_ids: Iterable[int]) -> dict[str, str]:
-    """Return hash and text of those chunks that still have no vector."""
+    """Return hash and text of those of the chunks that still have no vector."""
     return dict(connection.executemany(tables.sql(TEXT_OF_CHUNK), [(chunk_id,) for chunk_id in chunk_ids]))
 
 
 def places_of(connection: Connection, tables: Tables, chunk_ids: Iterable[int]) -> list[str]:
-    """Return the places of these chunks as `path:start_line`, if they still exist."""
+    """Return the places of those chunks that still exist, as `path:start_line`."""
     rows = connection.executemany(tables.sql(PLACE_OF_CHUNK), [(chunk_id,) for chunk_id in chunk_ids])
     return [f"{path}:{line}" for path, line in rows]
 
@@ -208,7 +208,7 @@ def store_vectors(
     *,
     now_ms: int,
 ) -> bool:
-    """Store `vectors` for the chunks; False if the index is in another space by now."""
+    """Store `vectors` for the chunks; False if the index has moved to another space."""
     tables.check_owner(connection)
     select = tables.sql("SELECT id, hash FROM {chunks} WHERE id = ?")
     rows = list(connection.executemany(select, [(chunk_id,) for chunk_id in chunk_ids]))
@@ -233,10 +233,10 @@ class _Row(NamedTuple):
 
 
 class _Plan:
-    """The changes to rows that a group of drafts requires.
+    """The row changes that a group of drafts requires.
 
     Deletes come before inserts, and both in ascending order: the keyword index starts a new segment whenever
-    row ids go back.
+    a row id is lower than the last.
     """
 
     def __init__(self, connection: Connection, tables: Tables) -> None:
@@ -279,7 +279,7 @@ class _Plan:
             self._match(draft, draft.chunks, state)
 
     def _match(self, draft: FileDraft, chunks: Sequence[Chunk], state: FileState) -> None:
-        """Keep the rows of texts that stay, even if rewritten: a running search may hold their ids.
+        """Keep the rows of unchanged texts, even if rewritten: a running search may hold their ids.
 
         Equal texts are matched in order.
         """
@@ -369,7 +369,7 @@ def _next_chunk_id(connection: Connection, tables: Tables) -> int:
 
 
 def _delete_chunks(connection: Connection, tables: Tables, ids: Iterable[int], now_ms: int) -> None:
-    """Remove chunks and their keywords; their vectors are marked as used until now."""
+    """Remove chunks and their keywords; mark their vectors as used until now."""
     rows = [(row_id,) for row_id in ids]
     _execute(connection, tables, LET_GO_OF_VECTOR, [(row_id, now_ms) for (row_id,) in rows])
     _delete_keywords(connection, tables, [row_id for (row_id,) in rows])
@@ -385,7 +385,7 @@ def _delete_keywords(connection: Connection, tables: Tables, ids: Iterable[int])
 def _execute(
     connection: Connection, tables: Tables, statement: str, rows: Sequence[Sequence[str | int]]
 ) -> None:
-    """Execute a statement for each of some rows; for none, not even preparing it takes time."""
+    """Execute a statement once per row; without rows, it is not even prepared."""
     if rows:
         connection.executemany(tables.sql(statement), rows)
 

@@ -1,9 +1,9 @@
-"""Detects damage to the stored rows of an index, and repairs it.
+"""Detects and repairs damage to the stored rows of an index.
 
-A passage has the hash of its text and a checksum of its place, a vector a checksum of its numbers: SQLite
-notices broken pages, but not a flipped bit within a text. Damage that a search or a check runs into is
-recorded in the file. The next sync then examines all of it, has the notes of damaged passages read again,
-drops damaged vectors, and asks for a new file if the structure is broken.
+A passage has a hash of its text and a checksum of its place; a vector has a checksum. SQLite notices broken
+pages, but not a flipped bit within a text. Damage found by a search or a check is recorded in the file. The
+next sync then examines all of it, reads the notes of damaged passages again, drops damaged vectors, and
+requests a new file if the structure is broken.
 """
 
 import json
@@ -49,14 +49,14 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What is damaged: the file as a whole, passages of these files (path and source), vectors by id."""
+    """What is damaged: the file's structure, passages of these files (path and source), vectors by id."""
 
     structure: str | None = None
     files: tuple[tuple[str, str], ...] = ()
     vectors: tuple[int, ...] = ()
 
     def describe(self) -> str | None:
-        """Return what is damaged as text, None if nothing is."""
+        """Describe the damage; None if there is none."""
         if self.structure is not None:
             return self.structure
         parts = []
@@ -70,9 +70,9 @@ class Findings:
 
 
 def examine(connection: Connection, *, passages_too: bool = True) -> Findings:
-    """Read the whole file and verify its checksums; that takes seconds for a large index.
+    """Read the whole file and verify its checksums; takes seconds for a large index.
 
-    Without `passages_too` it examines only what survives a rebuild: the file as a whole, and the vectors.
+    Without `passages_too`, examines only what survives a rebuild: the file's structure and the vectors.
     """
     structure = _problem_with_structure(connection)
     damaged: dict[int, tuple[str, str]] = {}
@@ -100,7 +100,7 @@ def mend(connection: Connection, found: Findings) -> None:
 
 
 def note_damage(connection: Connection, what: str) -> None:
-    """Record that the file is damaged; the first record stays, so that it is written once."""
+    """Record that the file is damaged; an earlier record is kept."""
     if index_meta.value(connection, index_meta.DAMAGE) is None:
         index_meta.set_value(connection, index_meta.DAMAGE, what)
 
@@ -114,9 +114,9 @@ class StoredVector:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the vector is what was written."""
+        """Return whether the vector is as it was written."""
         *_, blob, dims, _, checksum = self.values
-        if not isinstance(blob, bytes) or not isinstance(dims, int):  # a file that was cut has NULL there
+        if not isinstance(blob, bytes) or not isinstance(dims, int):  # NULL in a truncated file
             return False
         return len(blob) == 4 * dims and checksum == zlib.crc32(blob)
 
@@ -128,15 +128,15 @@ def vectors_of(connection: Connection, *, after: int) -> list[StoredVector]:
 
 
 def restore_vectors(connection: Connection, rows: Iterable[StoredVector]) -> None:
-    """Add intact vectors to the cache of another file."""
+    """Add intact vectors to this file's cache."""
     connection.executemany(RESTORE, [row.values for row in rows if row.is_whole])
 
 
 def _problem_with_structure(connection: Connection) -> str | None:
-    # A query makes FTS5 notice what others have written: its check alone uses the segments that it read last,
-    # and reports those as damaged that others have merged since.
+    # A query first makes FTS5 notice writes by others: its check alone uses the segments it read last,
+    # and reports those that others have merged since as damaged.
     connection.execute("SELECT rowid FROM chunks_fts LIMIT 1").fetchall()
-    # This covers the keyword index as well: SQLite runs the check of each module.
+    # This covers the keyword index too: SQLite runs the check of each virtual table.
     result = connection.execute("PRAGMA integrity_check(1)").get
     if result != "ok":
         return f"it fails SQLite's integrity check ({str(result)[:200]})"
@@ -150,10 +150,10 @@ def _problem_with_structure(connection: Connection) -> str | None:
 
 
 def _passages_and_words(connection: Connection) -> tuple[dict[int, tuple[str, str]], bool]:
-    """Return damaged passages, and whether the keyword index differs from one built now from the others.
+    """Return the damaged passages, and whether the keyword index differs from one rebuilt from the others.
 
-    SQLite cannot check this, as the keyword index holds no text to compare with. An index made by other
-    rules, which a rebuild will replace, is not compared.
+    SQLite cannot check this, since the keyword index stores no text to compare with. An index made by an
+    older version of the rules, which a rebuild will replace, is not compared.
     """
     is_comparable = not connection.execute(MADE_OTHERWISE, (KEYWORD_VERSION,)).get
     damaged: dict[int, tuple[str, str]] = {}
@@ -174,9 +174,9 @@ def _passages_and_words(connection: Connection) -> tuple[dict[int, tuple[str, st
 
 
 def _words(connection: Connection, without: Iterable[int]) -> Iterable[tuple[object, ...]]:
-    """Yield each word of the keyword index with sums over its places, except in some passages."""
+    """Yield each word of the keyword index with sums over its positions, leaving out some passages."""
     query_only = connection.pragma("query_only")
-    connection.pragma("query_only", 0)  # a temporary table is not part of the file
+    connection.pragma("query_only", 0)  # a temporary table does not change the file
     connection.execute(VOCABULARY)
     connection.pragma("query_only", query_only)
     yield from connection.execute(WORDS, (json.dumps([*without]),))

@@ -1,6 +1,6 @@
-"""When the messages of transcripts were said, by the lines that they stand in.
+"""The times of transcripts' messages, by line range.
 
-The table is made when the first transcript is indexed; an index without transcripts has none.
+The table is created when the first transcript is indexed; an index without transcripts has none.
 """
 
 import json
@@ -41,7 +41,7 @@ WHERE source = 'sessions' AND EXISTS (SELECT 1 FROM message_times AS times WHERE
 
 
 class SaidPassage(NamedTuple):
-    """A passage of a transcript, and when some of its messages were said."""
+    """A passage of a transcript, and the time of some of its messages."""
 
     id: int
     path: str
@@ -49,7 +49,7 @@ class SaidPassage(NamedTuple):
 
 
 def store(connection: Connection, times: Mapping[str, Sequence[MessageTime]]) -> None:
-    """Put the times of some transcripts, by their paths, in the place of those that are there."""
+    """Store the times of some transcripts, by path, replacing those already stored."""
     connection.execute(CREATE)
     connection.executemany("DELETE FROM message_times WHERE path = ?", [(path,) for path in times])
     rows = [(path, *one) for path, some in times.items() for one in some]
@@ -57,7 +57,7 @@ def store(connection: Connection, times: Mapping[str, Sequence[MessageTime]]) ->
 
 
 def prune(connection: Connection) -> None:
-    """Drop the times of transcripts that are not in the index any more."""
+    """Drop the times of transcripts that are no longer in the index."""
     if connection.execute(EXISTS).get:
         connection.execute(
             "DELETE FROM message_times WHERE path NOT IN (SELECT path FROM files WHERE source = 'sessions')"
@@ -72,7 +72,7 @@ def timed_paths(connection: Connection) -> frozenset[str]:
 
 
 def said_between(connection: Connection, since: datetime | None, until: datetime | None) -> list[SaidPassage]:
-    """Return the passages with messages of a time, both ends included."""
+    """Return the passages with messages from a period, both ends included."""
     if not connection.execute(EXISTS).get:
         return []
     first, last = seconds_between(since, until)
@@ -81,13 +81,13 @@ def said_between(connection: Connection, since: datetime | None, until: datetime
 
 
 def seconds_between(since: datetime | None, until: datetime | None) -> tuple[int, int]:
-    """Return the first and the last time of messages that are of a time, both ends included."""
+    """Return the first and last stored time, in seconds, that fall in a period, both ends included."""
     first = int(since.timestamp()) // QUARTER_S * QUARTER_S if since else -(2**62)
     return first, int(until.timestamp()) if until else 2**62
 
 
 def days_of(connection: Connection, ids: Iterable[int], zone: tzinfo | None) -> dict[int, set[date]]:
-    """Return the days on which the messages of passages were said, of those that tell."""
+    """Return the days on which passages' messages were said, for those that have times."""
     wanted = frozenset(ids)
     if not connection.execute(EXISTS).get:
         return {}
@@ -96,7 +96,7 @@ def days_of(connection: Connection, ids: Iterable[int], zone: tzinfo | None) -> 
 
 
 def days_among(said: Iterable[SaidPassage], ids: Set[int], zone: tzinfo | None) -> dict[int, set[date]]:
-    """Return the days of those passages that are among `ids`."""
+    """Return the days of those passages that are in `ids`."""
     days: defaultdict[int, set[date]] = defaultdict(set)
     for one in said:
         if one.id in ids:
@@ -112,10 +112,10 @@ def _passages_of(connection: Connection, paths: Sequence[str]) -> Iterator[SaidP
 def said_passages(
     passages: Iterable[tuple[int, str, int, int]], rows: Iterable[tuple[str, int, int, int]]
 ) -> Iterator[SaidPassage]:
-    """Yield the passages of transcripts, in the order in which they stand there, with each of their times.
+    """Yield each passage of a transcript once per message time, in order of position.
 
-    A passage comes as its id, path, first and last line; `rows` are paths, each with a `MessageTime`.
-    Messages that a passage repeats from the one before do not count, unless it has no others.
+    `passages` are ids, paths, first and last lines; `rows` are paths, each with a `MessageTime`. Messages
+    that a passage repeats from the one before do not count, unless it has no others.
     """
     times: defaultdict[str, list[MessageTime]] = defaultdict(list)
     for path, *when in rows:

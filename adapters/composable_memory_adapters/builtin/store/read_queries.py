@@ -1,6 +1,6 @@
-"""What ranking reads of an index, whatever store it is in, and the SQL that reads an index file.
+"""What ranking reads from an index, whatever stores it, and the SQL that reads an index file.
 
-Every function reads within the caller's transaction, so what one caller reads together belongs together.
+Every function reads within the caller's transaction, so everything one caller reads is consistent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -36,7 +36,7 @@ FROM (SELECT (SELECT min(id) FROM chunks) AS first, (SELECT max(id) FROM chunks)
 WHERE first IS NOT NULL
 """
 LOST = "SELECT EXISTS (SELECT 1 FROM chunks_fts_docsize WHERE id IN (SELECT value FROM json_each(?)))"
-"""Whether words are indexed of passages that are not there; both are written in one transaction."""
+"""Whether keywords exist for missing passages; both are written in one transaction, so that is damage."""
 NO_NAME = "notes whose names are lost"
 TEXTS = "SELECT CAST(text AS BLOB) FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
 PASSAGES_OF_EMBEDDINGS = """
@@ -76,9 +76,9 @@ STATE = f"SELECT ({GENERATION}), ({REVISION})"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassageRow:
-    """A stored passage with its place: file, source, 1-based lines, and the character it begins at.
+    """A stored passage with its place: file, source, 1-based lines, and the character it starts at.
 
-    `title` is that of its note, `headings` are those above it, outermost first.
+    `title` is its note's, `headings` are those above it, outermost first.
     """
 
     id: int
@@ -94,9 +94,9 @@ class PassageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passages:
-    """Passages by their ids, and the files of those that are not what was written into the index.
+    """Passages by id, and the files of those that are damaged.
 
-    `lacks_some` says that the index has no such passages: not any more, where it had them a moment ago.
+    `lacks_some` means that some of the requested passages are no longer in the index.
     """
 
     rows: Mapping[int, PassageRow]
@@ -106,7 +106,7 @@ class Passages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The file that a passage is from; `mtime_ns` is None where the index does not know it."""
+    """The file of a passage; `mtime_ns` is None if the index does not have it."""
 
     path: str
     source: MemorySource
@@ -115,34 +115,34 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorCounts:
-    """How many passages there are, and how many of them still wait for their vector."""
+    """How many passages there are, and how many of them have no vector yet."""
 
     passages: int
     pending: int
 
     @property
     def with_vector(self) -> int:
-        """Return how many passages have their vector."""
+        """Return how many passages have a vector."""
         return self.passages - self.pending
 
 
 class PassageReader(Protocol):
-    """Reads passages by their ids from one snapshot of an index; what is not there is left out."""
+    """Reads passages by id from one snapshot of an index; missing ones are left out."""
 
     def passages(self, ids: Iterable[int]) -> Passages:
         """Return texts and places."""
         ...
 
     def origins(self, ids: Iterable[int]) -> Mapping[int, Origin]:
-        """Return the file of each."""
+        """Return the file of each passage."""
         ...
 
     def sessions(self, ids: Iterable[int]) -> Set[int]:
-        """Return those that are of transcripts."""
+        """Return those that belong to transcripts."""
         ...
 
     def holders(self, embeddings: Iterable[int]) -> Mapping[int, Sequence[int]]:
-        """Return for each embedding the passages whose vector it is, ascending."""
+        """Return the passages that have each embedding as their vector, in ascending order."""
         ...
 
     def cosines(self, vector: Sequence[float], ids: Iterable[int]) -> Mapping[int, float]:
@@ -150,24 +150,24 @@ class PassageReader(Protocol):
         ...
 
     def days_of(self, ids: Iterable[int], zone: tzinfo | None) -> Mapping[int, set[date]]:
-        """Return the days on which the messages of passages were said, of those that tell."""
+        """Return the days on which passages' messages were said, for those that have times."""
         ...
 
 
 @runtime_checkable
 class HeldVectors(Protocol):
-    """Vectors that are at hand under the ids of their embeddings; any thread may ask."""
+    """Vectors in memory, by embedding id; may be called from any thread."""
 
     def cosines(self, query: Sequence[float], ids: Sequence[int]) -> Mapping[int, float]:
-        """Return the cosine of each of `ids` that is there."""
+        """Return the cosine of each of `ids` that is present."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPassages:
-    """Keeps `PassageReader` within a transaction of the index file; without a `space` it has no vectors.
+    """Implements `PassageReader` within a transaction of the index file; without a `space` it has no vectors.
 
-    Those that are not `held` are read from the index, which takes five times as long.
+    Vectors that are not `held` are read from the index, which takes five times as long.
     """
 
     connection: Connection
@@ -175,7 +175,7 @@ class IndexPassages:
     held: HeldVectors | None = None
 
     def passages(self, ids: Iterable[int]) -> Passages:
-        """Return texts and places of those that are what was written."""
+        """Return texts and places of the undamaged passages."""
         rows, damaged, missing = {}, set(), set(ids)
         for id_, *row in self.connection.execute(PASSAGES, (_json(missing),)):
             missing.discard(id_)
@@ -199,16 +199,16 @@ class IndexPassages:
         return Passages(rows=rows, damaged=frozenset(damaged), lacks_some=bool(missing) and not damaged)
 
     def origins(self, ids: Iterable[int]) -> Mapping[int, Origin]:
-        """Return the file of each."""
+        """Return the file of each passage."""
         rows = self.connection.execute(ORIGINS, (_json(ids),))
         return {id_: Origin(path=path, source=source, mtime_ns=mtime) for id_, path, source, mtime in rows}
 
     def sessions(self, ids: Iterable[int]) -> Set[int]:
-        """Return those that are of transcripts."""
+        """Return those that belong to transcripts."""
         return {row[0] for row in self.connection.execute(SESSIONS, (_json(ids),))}
 
     def holders(self, embeddings: Iterable[int]) -> Mapping[int, Sequence[int]]:
-        """Return for each embedding the passages whose vector it is, ascending."""
+        """Return the passages that have each embedding as their vector, in ascending order."""
         found: dict[int, list[int]] = {}
         for embedding_id, passage_id in self.connection.execute(PASSAGES_OF_EMBEDDINGS, (_json(embeddings),)):
             found.setdefault(embedding_id, []).append(passage_id)
@@ -229,18 +229,18 @@ class IndexPassages:
         return {id_: found[embedding] for id_, embedding in embeddings.items() if embedding in found}
 
     def days_of(self, ids: Iterable[int], zone: tzinfo | None) -> Mapping[int, set[date]]:
-        """Return the days on which the messages of passages were said, of those that tell."""
+        """Return the days on which passages' messages were said, for those that have times."""
         return message_times.days_of(self.connection, ids, zone)
 
 
 def texts_after(connection: Connection, last: int, count: int) -> list[tuple[int, str]]:
-    """Return the next `count` passages behind the id `last`, with their texts."""
+    """Return ids and texts of the next `count` passages after the id `last`."""
     rows = connection.execute(TEXTS_AFTER, (last, count))
     return [(id_, bytes(text).decode("utf-8", "replace")) for id_, text in rows]
 
 
 def sample(connection: Connection, count: int) -> list[int]:
-    """Return the ids of at most `count` passages from all over the index, the same until it changes."""
+    """Return the ids of at most `count` passages spread over the index, the same until it changes."""
     return [row[0] for row in connection.execute(SAMPLE, (count, _json([*range(count)])))]
 
 
@@ -251,26 +251,26 @@ def sample_texts(connection: Connection, count: int) -> list[str]:
 
 
 def live_embedding_ids(connection: Connection) -> list[int]:
-    """Return the ids of all embeddings that some passage uses, ascending."""
+    """Return the ids of all embeddings used by a passage, ascending."""
     return [row[0] for row in connection.execute(LIVE_EMBEDDING_IDS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorChanges:
-    """The embeddings that passages use by now, and those that none uses, among those that may be others."""
+    """The embeddings that may have changed: those now used by a passage, and those used by none."""
 
     live: Sequence[int]
     gone: Sequence[int]
 
 
 def vector_position(connection: Connection) -> int:
-    """Return how far the log of changed vectors has got."""
+    """Return the current position of the log of vector changes."""
     ((_, last),) = connection.execute(POSITIONS)
     return int(last)
 
 
 def vector_changes(connection: Connection, since: int) -> VectorChanges | None:
-    """Return what has changed since a position of the log; None where it does not tell, and all may have."""
+    """Return the changes since a position of the log; None if it does not reach back that far."""
     ((first, last),) = connection.execute(POSITIONS)
     if not first - 1 <= since <= last:
         return None
@@ -293,24 +293,24 @@ def vectors_after(
 def vectors_in_space(
     connection: Connection, ids: Iterable[int], space: EmbeddingSpace
 ) -> tuple[list[int], list[bytes]]:
-    """Return ids and float32 blobs of those embeddings among `ids` that can be compared within `space`."""
+    """Return ids and float32 blobs of those embeddings among `ids` that belong to `space`."""
     return _sound(connection.execute(VECTORS_IN_SPACE, (_json(ids), *space.identity)), space.dims)
 
 
 def vector_counts(connection: Connection) -> VectorCounts:
-    """Return how far the vectors are."""
+    """Return the numbers of passages with and without a vector."""
     ((all_passages, pending),) = connection.execute(VECTOR_COUNTS)
     return VectorCounts(passages=all_passages, pending=pending)
 
 
 def revision(connection: Connection) -> int:
-    """Return the number that grows with every change of passages or vectors; 0 for an empty index."""
+    """Return the revision, which grows with every change of passages or vectors; 0 for an empty index."""
     row = connection.execute(REVISION).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def generation(connection: Connection) -> int:
-    """Return the number that grows when a rebuilt index takes the place of another: all ids are new then."""
+    """Return the generation, which grows when a rebuilt index is swapped in: all passage ids are new then."""
     return int(connection.execute(GENERATION, (GENERATION_BITS, LIVE.chunks)).get or 0)
 
 
@@ -321,7 +321,7 @@ def state(connection: Connection) -> tuple[int, int]:
 
 
 def _sound(rows: Iterable[tuple[int, bytes]], dims: int) -> tuple[list[int], list[bytes]]:
-    """Return ids and blobs apart, without blobs of another length than `dims` numbers of float32 have."""
+    """Return ids and blobs separately, dropping blobs whose length is not that of `dims` float32 numbers."""
     whole = [row for row in rows if len(row[1]) == 4 * dims]
     return [id_ for id_, _ in whole], [blob for _, blob in whole]
 

@@ -1,7 +1,7 @@
-"""The SQL of a rebuild: new tables beside the live ones, filled and then swapped in one transaction.
+"""The SQL of a rebuild: new tables beside the live ones, filled and then swapped in by one transaction.
 
-Readers see the old tables or the new ones, and a killed process leaves the old ones. Both share the vectors,
-so none is computed twice. The next process drops what a killed one left behind.
+Readers see either the old tables or the new ones; a killed process leaves the old ones, and the next process
+drops what it had begun. Both share the vectors, so none is computed twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in OF_REBUILD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildCost:
-    """What a rebuild would cost: passages and characters to embed, at most. A token is about 4 characters."""
+    """The upper bound of what a rebuild must embed, in passages and characters; a token is 4 characters."""
 
     reasons: tuple[str, ...]
     is_of_other_space: bool
@@ -63,7 +63,7 @@ class RebuildCost:
     characters: int
 
     def describe(self) -> str:
-        """Return the reasons, what triggers the rebuild, and what it costs if it is not free."""
+        """Describe the reasons, what triggers the rebuild, and what it costs if it is not free."""
         why = "; ".join(self.reasons)
         if self.is_free:
             return f"{why}; the next sync rebuilds it, `cmem index` at once"
@@ -107,7 +107,7 @@ def cost(
 
 
 class Stock(NamedTuple):
-    """The counts of the index and the cost of a rebuild, both of one moment, with what they depend on."""
+    """The counts of the index and the cost of a rebuild at one moment, with what they depend on."""
 
     connection: Connection
     version: StockVersion
@@ -131,23 +131,23 @@ def stock(
 
 
 class StoredState(NamedTuple):
-    """What an index says of itself when a sync begins, and what a rebuild would cost."""
+    """An index's metadata when a sync begins, and what a rebuild would cost."""
 
     said: IndexSnapshot
     cost: RebuildCost | None
     pending: int
-    """How many passages have no vector, where they are to have one."""
+    """How many passages lack a vector that they should have."""
 
 
 def stored_state(connection: Connection, cost_of: CostOf, *, has_vectors: bool) -> StoredState:
-    """Return what an index says of itself; `has_vectors` says whether its passages are to have some."""
+    """Return an index's metadata; `has_vectors` says whether its passages should have vectors."""
     said = index_meta.said(connection)
     pending = index_writes.count_pending(connection, LIVE) if has_vectors else 0
     return StoredState(said, cost_of(connection, said), pending)
 
 
 def begin(connection: Connection, tables: Tables) -> None:
-    """Create `tables`, empty, for their owner; those of an earlier rebuild are dropped."""
+    """Create empty `tables` for their owner, dropping those of an earlier rebuild."""
     connection.execute(DROP)
     last = connection.execute(LAST_IDS, (LIVE.chunks,)).get
     generation = (last >> GENERATION_BITS) + 1
@@ -158,7 +158,7 @@ def begin(connection: Connection, tables: Tables) -> None:
 
 
 def give_up(connection: Connection, tables: Tables) -> None:
-    """Drop `tables` unless they were swapped in, or another rebuild has begun."""
+    """Drop `tables` unless they were swapped in or another rebuild has begun."""
     if index_meta.value(connection, REBUILD) == tables.owner:
         drop_tables(connection)
 
@@ -166,10 +166,10 @@ def give_up(connection: Connection, tables: Tables) -> None:
 def swap(
     connection: Connection, tables: Tables, *, space: EmbeddingSpace | None, recipe: str, now_ms: int
 ) -> None:
-    """Put `tables` in the place of the live ones.
+    """Replace the live tables by `tables`.
 
     Raises:
-        IndexProblem: they belong to another rebuild by now.
+        IndexProblem: another rebuild has taken them over.
     """
     tables.check_owner(connection)
     if space is not None:
@@ -183,7 +183,7 @@ def swap(
 
 
 def drop_leftovers(connection: Connection) -> bool:
-    """Drop the tables of a rebuild whose process is gone; return whether there were any."""
+    """Drop the tables of a rebuild whose process has died; return whether there were any."""
     if not is_under_way(connection) or not index_meta.LEASE.is_free(connection):
         return False
     drop_tables(connection)
@@ -191,7 +191,7 @@ def drop_leftovers(connection: Connection) -> bool:
 
 
 def is_under_way(connection: Connection) -> bool:
-    """Return whether there are tables of a rebuild."""
+    """Return whether the tables of a rebuild exist."""
     return index_meta.value(connection, REBUILD) is not None
 
 
@@ -201,7 +201,7 @@ def prune_cache(connection: Connection, max_entries: int) -> int:
 
 
 def prune_kept(connection: Connection) -> None:
-    """Drop what is kept of files that are not in the index any more; nothing during a rebuild."""
+    """Drop cached data of files that are no longer in the index; nothing during a rebuild."""
     if not is_under_way(connection):
         document_cache.prune(connection)
         message_times.prune(connection)
@@ -210,7 +210,7 @@ def prune_kept(connection: Connection) -> None:
 def _to_embed(
     connection: Connection, space: EmbeddingSpace | None, *, is_cut_differently: bool
 ) -> tuple[int, int]:
-    """Return how many passages and characters have no vector, at most."""
+    """Return the most passages and characters that would have to be embedded."""
     if space is None:
         return 0, 0
     if is_cut_differently:

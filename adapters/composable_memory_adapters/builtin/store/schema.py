@@ -1,12 +1,12 @@
-"""The tables of the index file, live and beside those that a rebuild fills: creating and checking them.
+"""The tables of the index file, both the live ones and those that a rebuild fills: creates and checks them.
 
-`chunks` holds text and line ranges, `chunks_fts` the keyword index over the same row ids, `embedding_cache`
-one vector per provider, model and text. A chunk refers to its vector by `embedding_id`, NULL while it has
-none. Every transaction that changes chunks or vectors raises `meta.revision`: readers of all processes then
-know that what they hold in memory is out of date.
+`chunks` holds texts and line ranges, `chunks_fts` the keyword index with the same row ids, `embedding_cache`
+one vector per provider, model and text. A chunk refers to its vector by `embedding_id`, NULL until it has
+one. Every transaction that changes chunks or vectors raises `meta.revision`, which tells the readers of all
+processes that what they hold in memory is out of date.
 
-Checksums are CRC-32. `long_words` may hold words of notes that are gone, until a rebuild. `vector_changes` is
-the log by which what searches vectors follows the index.
+Checksums are CRC-32. `long_words` may keep words of deleted notes until a rebuild. `vector_changes` is the
+log by which vector searches follow the index.
 """
 
 import zlib
@@ -22,14 +22,14 @@ from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 GENERATION_BITS = 32
-"""Each generation of passages has ids of its own: a search that began before a swap finds no wrong ones."""
+"""Each generation of passages has its own range of ids: a search begun before a swap finds no wrong ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """One set of tables that belong together.
+    """A set of tables that belong together.
 
-    `owner` is the token of the rebuild that may write them; the live ones have none.
+    `owner` is the token of the rebuild that may write them; the live tables have none.
     """
 
     files: str
@@ -43,7 +43,7 @@ class Tables:
         return _filled(self.files, self.chunks, self.keywords, self.words, template)
 
     def check_owner(self, connection: Connection) -> None:
-        """Check, within a transaction that writes, that the tables are still the owner's.
+        """Check, within a write transaction, that the tables still belong to their owner.
 
         Raises:
             IndexProblem: another rebuild has begun.
@@ -54,10 +54,10 @@ class Tables:
 
 
 LIVE = Tables("files", "chunks", "chunks_fts", "long_words")
-"""What searches read."""
+"""The tables that searches read."""
 
 NEXT = Tables("next_files", "next_chunks", "next_chunks_fts", "next_long_words")
-"""What a rebuild fills until it is whole and takes the place of the live tables."""
+"""The tables that a rebuild fills, until they are complete and replace the live ones."""
 
 
 @lru_cache(maxsize=128)
@@ -68,19 +68,19 @@ def _filled(files: str, chunks: str, keywords: str, words: str, template: str) -
 SCHEMA_VERSION = 6
 
 WITH_CHECKSUMS = 2
-"""The first version whose vectors can be checked.
+"""The first version whose vectors can be verified.
 
-Change this number if the columns of `embedding_cache` change: older vectors are then made again.
+Change this number if the columns of `embedding_cache` change: older vectors are then recomputed.
 """
 
 APPLICATION_ID = 0x636D656D
-"""Marks the file as ours: the letters "cmem"."""
+"""Marks the file as ours: "cmem" in ASCII."""
 
 HEADER_BYTES = 72
-"""The first bytes of a database, of which the last four are the application's mark."""
+"""The length of a database header up to and including the application id, its last four bytes."""
 
 MAX_VERSION = 1000
-"""A version above is no version: the head of the file is damaged."""
+"""A higher version number means that the file's header is damaged."""
 
 SHARED = """
 CREATE TABLE IF NOT EXISTS meta (
@@ -198,11 +198,11 @@ SELECT name, substr(sql, instr(sql, ' USING ')) FROM sqlite_schema WHERE sql LIK
 
 
 def check(connection: Connection, path: Path) -> bool:
-    """Return whether the tables are there, whole, and of this version; False where they are still to be made.
+    """Return whether the tables are intact and of this version; False if they still have to be created.
 
     Raises:
         IndexTooNew: a later version wrote the file.
-        IndexDamaged: it is ours, but its tables or its marks are not as they were made.
+        IndexDamaged: the file is ours, but its tables or version marks have been altered.
         IndexProblem: it belongs to another program.
     """
     found = connection.execute("PRAGMA user_version").get
@@ -222,7 +222,7 @@ def check(connection: Connection, path: Path) -> bool:
 
 
 def _shape(connection: Connection) -> frozenset[tuple[object, ...]]:
-    """Return tables, columns and keys as the file declares them, whatever the words it uses for that."""
+    """Return the tables, columns and keys that the file declares, regardless of how the SQL is written."""
     return frozenset(row for query in (COLUMNS, KEYS, OWNERS, MODULES) for row in connection.execute(query))
 
 
@@ -234,13 +234,13 @@ def _shape_as_made() -> frozenset[tuple[object, ...]]:
 
 
 def create(connection: Connection, path: Path) -> None:
-    """Make the tables if they are not there, and anew where an older version made them.
+    """Create the tables if they are missing, and recreate those of an older version.
 
-    The next sync fills them from the notes; vectors that have a checksum stay, so none is made twice.
+    The next sync fills them from the notes; vectors with a checksum are kept, so none is computed twice.
 
     Raises:
         IndexTooNew: a later version wrote the file.
-        IndexDamaged: it is not a sound database.
+        IndexDamaged: the file is corrupt, or not a database.
         IndexProblem: it belongs to another program.
     """
     if check(connection, path):  # another process was faster
@@ -270,7 +270,7 @@ def add_long_words(connection: Connection, tables: Tables, words: Iterable[str])
 
 
 def is_marked(header: bytes) -> bool:
-    """Return whether a file with this beginning is an index of ours, however damaged the rest is."""
+    """Return whether a file with this header is an index of ours, however damaged the rest is."""
     return header.startswith(b"SQLite format 3\0") and header[68:72] == APPLICATION_ID.to_bytes(4)
 
 
@@ -285,7 +285,7 @@ def checksum_of(
     title: str,
     headings: str,
 ) -> int:
-    """Return the checksum of a passage: its place, the hash of its text, and what is shown with it."""
+    """Return the checksum of a passage's place, the hash of its text, and what is shown with it."""
     place = f"{path}\0{source}\0{start_line}\0{end_line}\0{start_char}"
     return zlib.crc32(f"{place}\0{digest}\0{title}\0{headings}".encode("utf-8", "surrogatepass"))
 
@@ -310,6 +310,6 @@ def is_whole(
 
 
 def create_passages(connection: Connection, tables: Tables, suffix: str = "") -> None:
-    """Make one set of tables for files, chunks and keywords; `suffix` tells its indexes from others."""
+    """Create one set of tables for files, chunks and keywords; `suffix` makes its index names unique."""
     connection.execute(tables.sql(PASSAGES + KEYWORDS + LONG_WORDS))
     connection.execute(INDEXES.format(chunks=tables.chunks, suffix=suffix))

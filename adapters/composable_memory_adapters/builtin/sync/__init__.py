@@ -1,1 +1,1 @@
-"""Keeps the index up to date with the notes: when to look, what to write, when to rebuild."""
+"""Keeps the index up to date with the notes: when to check, what to write, when to rebuild."""

@@ -1,7 +1,7 @@
-"""Reads documents in processes of their own, within limits, and keeps what was read.
+"""Reads documents in child processes, within limits, and caches their texts.
 
-A document that cannot be read is kept without text and with the reason: so a hostile file costs its minute
-once, until it or what reads it changes, or the index is rebuilt.
+A document that cannot be read is cached without text, with the reason: so a hostile file costs its minute
+only once, until the file or its reader changes, or the index is rebuilt.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ PROGRAM = Path(__file__).parents[1] / "notes" / "document_reader.py"
 TIME_LIMIT_S = 60
 MAX_OUTPUT_BYTES = 64 * 2**20
 AT_ONCE = 16
-"""So many documents are read by one process, while none of them fails; of PDF each has its own."""
+"""How many documents one process reads, as long as none of them fails; each PDF has its own process."""
 CHANGED = "it changed while it was read"
 
 
 class _Read(NamedTuple):
-    """What was read of a file, and the hash of its content then; none where nothing could be read."""
+    """The text of a file and the hash of the bytes read; the hash is None if reading failed."""
 
     hash: str | None
     text: DocumentText
@@ -49,10 +49,10 @@ async def read_documents(
     keep: bool = False,
     time_limit_s: int = TIME_LIMIT_S,
 ) -> dict[str, Document | OSError]:
-    """Return for each key the document at its path, or why it could not be opened.
+    """Return the document at each path, by key, or why it could not be opened.
 
-    What was read before comes from the index in `file`; with `keep`, what is read now goes there, and what
-    could not be read before is read again.
+    Texts come from the index in `file` if cached there. With `keep`, new texts are cached, and documents that
+    could not be read before are tried again.
     """
     found = await asyncio.to_thread(_unread, paths)
     names = {key: (one.hash, reader_of(key) or "") for key, one in found.items() if isinstance(one, Document)}
@@ -76,7 +76,7 @@ async def read_documents(
 async def read_next(
     file: SqliteFile | None, changed: Sequence[ChangedNote], done: int
 ) -> dict[str, Document | OSError]:
-    """Return the next documents that changed, after the first `done` notes that did."""
+    """Read the next documents among the changed files, after the first `done`."""
     coming = (found for found, _ in islice(changed, done, None) if reader_of(found.key))
     paths = {found.key: found.path for found in islice(coming, AT_ONCE)}
     return await read_documents(file, paths, keep=True) if paths else {}
@@ -100,7 +100,7 @@ def _with_text(document: Document, text: DocumentText) -> Document:
 
 
 async def _read_all(paths: Sequence[str], time_limit_s: int) -> dict[str, _Read]:
-    """Read some files together, and where that fails one by one, so that only the culprit is without text."""
+    """Read files in groups; if a group fails, read its files one by one, so only the culprit has no text."""
     read: dict[str, _Read] = {}
     for part in _parts(paths):
         together = await _run(part, time_limit_s)
@@ -115,7 +115,7 @@ async def _read_all(paths: Sequence[str], time_limit_s: int) -> dict[str, _Read]
 
 
 def _parts(paths: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the files that one process reads."""
+    """Yield the groups of files, each for one process."""
     others = [path for path in paths if not path.lower().endswith(".pdf")]
     for start in range(0, len(others), AT_ONCE):
         yield others[start : start + AT_ONCE]
@@ -127,7 +127,7 @@ def _failed(reason: str) -> _Read:
 
 
 async def _run(paths: Sequence[str], time_limit_s: int) -> list[_Read] | str:
-    """Return what a process read of some files, or why it failed."""
+    """Return what a process read from some files, or why it failed."""
     modules = os.pathsep.join(path for path in sys.path if os.path.isabs(path))  # noqa: PTH117 - none is a Path
     try:
         reply = await run_command(

@@ -191,9 +191,9 @@ class Embedding:
         return part[:middle], part[middle:]
 
     async def _embed(self, chunk_ids: Sequence[int], ask: Ask) -> None:
-        """Embed and store these chunks."""
+        """Embed and store these chunks, if they still need it."""
         texts = await self._file.read(index_writes.texts_to_embed, self._tables, chunk_ids)
-        if not texts:  # another process was here
+        if not texts:  # another process has embedded them
             return
         inputs = [EmbedderInput(text=text, id=digest) for digest, text in texts.items()]
         vectors = await ask(inputs)

@@ -1,6 +1,6 @@
-"""Indexes notes into one set of tables: finds what changed, writes it, removes what is gone.
+"""Indexes notes into one set of tables: finds what changed, writes it, and removes what is gone.
 
-Each step returns when its transaction is stored, and knows nothing of who calls it, or why.
+Each step returns once its transaction is committed, and does not depend on who calls it, or why.
 """
 
 import asyncio
@@ -42,16 +42,17 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 GROUP_REMOVALS = 200
 TRUSTED_S = 300.0
-"""For how long the notes that nobody has named are taken as unchanged."""
+"""How long notes not named by the watch are assumed to be unchanged."""
 
 
 @dataclass(slots=True, kw_only=True)
 class NotesPass:
-    """One pass over the notes: what was found on the disk, and what was done so far.
+    """One pass over the notes: what was found on disk, and what has been done so far.
 
-    The first `done` of the `changed` notes are dealt with. `unread` maps the key of one that could not be
-    read to the reason, and `incomplete` that of one that was only partly read, or whose encoding was guessed,
-    now or earlier. `must_repeat` is set if a note changed, or another process wrote, during the pass.
+    The first `done` of the `changed` notes have been handled. `unread` maps the key of each note that could
+    not be read to the reason; `incomplete` does so for those read only in part, or whose encoding was
+    guessed, now or earlier. `must_repeat` is set if a note changed, or another process wrote, during the
+    pass.
     """
 
     scan: ScanReport = field(default_factory=lambda: ScanReport(files=(), unreadable={}))
@@ -65,7 +66,7 @@ class NotesPass:
 
     @property
     def is_written(self) -> bool:
-        """Return whether all changed notes are dealt with."""
+        """Return whether all changed notes have been handled."""
         return self.done == len(self.changed)
 
     @property
@@ -75,7 +76,7 @@ class NotesPass:
 
     @property
     def faults(self) -> Mapping[str, str]:
-        """Return what could not be read, or only in part, now or earlier, with the reasons."""
+        """Return everything that could not be read, or only in part, now or earlier, with the reasons."""
         partly = {
             key: why for key, why in sorted(self.incomplete.items()) if why != FAULTS[Reading.AS_WESTERN]
         }
@@ -83,11 +84,11 @@ class NotesPass:
 
     @property
     def western(self) -> list[str]:
-        """Return the notes of which some bytes were taken for Windows-1252, now or earlier."""
+        """Return the notes in which some bytes were read as Windows-1252, now or earlier."""
         return sorted(key for key, why in self.incomplete.items() if why == FAULTS[Reading.AS_WESTERN])
 
     def add(self, group: DraftGroup, written: Tally) -> None:
-        """Count a group of notes that was read and written."""
+        """Record a group of notes that was read and written."""
         self.done = group.end
         self.must_repeat |= group.vanished or bool(written.overtaken)
         self.unread |= group.unread
@@ -99,7 +100,7 @@ class NotesPass:
 
 
 class Look(NamedTuple):
-    """The files in the index, None for those of the last look, those on the disk, and when it began."""
+    """The files in the index (None: same as at the last look), those on disk, and when the look began."""
 
     known: KnownFiles | None
     found: ScanReport
@@ -108,11 +109,11 @@ class Look(NamedTuple):
 
 @dataclass(slots=True)
 class Glance:
-    """What a look at all notes saw that found nothing to do; one that sees the same again is over.
+    """The result of the last full look, so that the next can stop at once if it sees the same.
 
-    `versions` are those of the index at that time, as each connection counts them. Looks at named paths keep
-    `scan`, `incomplete` and `unread`, the paths that could not be read, up to date. `places` are those of the
-    files in `scan`, once somebody has asked for some of them.
+    `versions` are those of the index at that time, as each connection counts them. Updates of named paths
+    keep `scan`, `incomplete` and `unread` (the paths that could not be read) current. `places` indexes the
+    files in `scan` by path, once needed.
     """
 
     scan: ScanReport | None = None
@@ -125,13 +126,13 @@ class Glance:
 
     @property
     def is_recent(self) -> bool:
-        """Return whether it was so lately that notes which nobody has named are taken as unchanged."""
+        """Return whether the last full look is recent enough to trust that notes not named are unchanged."""
         return time.monotonic() - self.looked_at <= TRUSTED_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:
-    """Writes notes into `tables`; new chunks use stored vectors of `space`, by default the index's."""
+    """Writes notes into `tables`; new chunks reuse stored vectors of `space`, by default the index's."""
 
     file: SqliteFile
     tables: Tables
@@ -144,16 +145,16 @@ class Indexer:
     glance: Glance = field(default_factory=Glance)
 
     def look(self, connection: Connection) -> Look:
-        """Return the files in the index, and then those on the disk.
+        """Return the files in the index, then those on disk.
 
         In this order, a file that only the index has is gone, and one that another process adds meanwhile is
-        not mistaken for gone. The connection has to be one that reads: one that writes does not see its own
-        writes in its version.
+        not mistaken for gone. Needs a reading connection: a writing one does not see its own writes in
+        `data_version`.
         """
         looked_at = time.monotonic()
         seen = self.glance.versions if self.glance.drafter == self.drafter else {}
         known = index_writes.known_files(connection, self.tables, seen=seen)
-        connection.execute("ROLLBACK")  # a scan may be long, and no log of writes should have to wait for it
+        connection.execute("ROLLBACK")  # a scan may take long, and must not hold back a WAL checkpoint
         return Look(known, self._scan(), looked_at)
 
     async def compare(self, look: Look) -> NotesPass:
@@ -165,14 +166,15 @@ class Indexer:
             known = await self.file.read(index_writes.known_files, self.tables)
             assert known is not None
             if self.glance.versions.get(known.connection) != known.version:
-                found = await asyncio.to_thread(self._scan)  # the index was written since
+                found = await asyncio.to_thread(self._scan)  # the index was written in between
         return await asyncio.to_thread(self._compared, found, known)
 
     def update(self, connection: Connection, paths: Set[str]) -> NotesPass | None:
-        """Write or remove what changed of the notes at some paths, in a transaction after the caller's.
+        """Write or remove the changed notes among some paths, in a transaction that replaces the caller's.
 
-        So are those that could not be read before. What is too much for one transaction is left to be
-        written. Returns None if a path may be that of anything but a note in a folder that had notes before.
+        Notes that could not be read before are tried again too. Whatever is too much for one transaction is
+        left for `write_group` and `remove_gone`. Returns None if a path may be something other than a note in
+        a folder that had notes before.
         """
         glance = self.glance
         if glance.scan is None or not glance.is_recent:
@@ -184,10 +186,10 @@ class Indexer:
         if named is None:
             return None
         known = index_writes.file_states(connection, self.tables, [file.key for file in named])
-        connection.execute("ROLLBACK")  # the disk may be slow, and no other process should have to wait
+        connection.execute("ROLLBACK")  # the disk may be slow: hold no transaction meanwhile
         found = self._look_again(named, places)
         changed = self.drafter.changed(replace(glance.scan, files=found or ()), known)
-        are_read = not self.settings.documents  # reading these takes processes
+        are_read = not self.settings.documents  # documents are read by child processes, not here
         group = self.drafter.group(changed, 0) if changed and are_read else None
         connection.execute("BEGIN IMMEDIATE")
         if found is None:
@@ -200,7 +202,7 @@ class Indexer:
             places.files.pop(file.path, None)
             glance.incomplete.pop(file.key, None)
         if not is_same:
-            # No later scan equals this one: what was not named may have changed as well.
+            # This scan must equal no later one: notes that were not named may have changed as well.
             glance.scan = replace(glance.scan, files=places.files.values(), listed=None)
         notes = NotesPass(
             scan=glance.scan,
@@ -215,7 +217,7 @@ class Indexer:
         return notes
 
     def _look_again(self, named: Sequence[ScannedFile], places: Places) -> tuple[ScannedFile, ...] | None:
-        """Return what is there of some notes; None where only a scan can tell."""
+        """Return the current state of some notes; None if only a scan can tell."""
         if (found := places.look_again(named)) is None:
             return None
         new = [Path(file.path) for file in found if file.path not in places.files]
@@ -226,7 +228,7 @@ class Indexer:
         return found
 
     async def write_group(self, notes: NotesPass) -> None:
-        """Read, cut and write the next changed notes, in one transaction."""
+        """Read, cut and write the next changed notes in one transaction."""
         read = await self._read_documents(notes) if self.settings.documents else {}
         group = await asyncio.to_thread(self.drafter.group, notes.changed, notes.done, read)
         self._count(notes, group, await self.file.write(self._write, group))
@@ -255,7 +257,7 @@ class Indexer:
         notes.add(group, written)
 
     async def remove_gone(self, notes: NotesPass) -> None:
-        """Remove the files that are gone from the disk, in several transactions if they are many."""
+        """Remove the files that are gone from the disk, in several transactions if there are many."""
         gone = list(notes.gone.items())
         for start in range(0, len(gone), GROUP_REMOVALS):
             part = dict(gone[start : start + GROUP_REMOVALS])
@@ -265,8 +267,8 @@ class Indexer:
         return index_writes.remove_files(connection, self.tables, gone, now_ms=milliseconds(self.clock()))
 
     async def _read_documents(self, notes: NotesPass) -> dict[str, Document | OSError]:
-        """Read the next documents that changed."""
-        # Imported late: what runs a process is needed for no other note.
+        """Read the next changed documents."""
+        # Imported late: no other kind of note needs a child process.
         from composable_memory_adapters.builtin.sync.document_texts import read_next
 
         return await read_next(self.file, notes.changed, notes.done)

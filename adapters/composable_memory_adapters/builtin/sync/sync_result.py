@@ -1,4 +1,4 @@
-"""What a sync found and did so far, and how that is reported: to callers, in the index, and in the log."""
+"""The result of a sync so far, and how it is reported: to the caller, in the index and in the log."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import field
@@ -20,11 +20,11 @@ MAX_PROBLEMS = 50
 
 @dataclass(slots=True, kw_only=True)
 class SyncResult:
-    """What a sync found and did so far.
+    """What a sync has found and done so far.
 
-    `is_full` is set if all notes are written, not only those that changed. `mended` describes repaired
-    damage, `mismatch` how the index differs from the settings, `not_rebuilt` why a rebuild failed.
-    `languages` are the shares of the languages among a sample of the passages.
+    `is_full` is set if all notes are written, not only changed ones. `mended` describes repaired damage,
+    `mismatch` how the index differs from the settings, `not_rebuilt` why a rebuild failed. `languages` are
+    the languages' shares of a sample of the passages.
     """
 
     reason: str
@@ -45,7 +45,7 @@ class SyncResult:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return all problems except for damage that is repaired."""
+        """Return all problems except damage that has been repaired."""
         other = self.not_rebuilt or self.vectors.problem or self.mismatch
         return (*self.faults, *self.notes.scan.remarks, *filter(None, (self._western, other)))
 
@@ -57,7 +57,7 @@ class SyncResult:
         return f"{keys[0]}{more}: {FAULTS[Reading.AS_WESTERN]}; save them as UTF-8 if letters look wrong"
 
     def report(self) -> SyncReport:
-        """Return the report for those who asked for the sync."""
+        """Return the report for whoever asked for the sync."""
         notes, tally = self.notes, self.tally
         return SyncReport(
             reason=self.reason,
@@ -72,8 +72,8 @@ class SyncResult:
         )
 
     def mark(self, finished_ms: int) -> SyncMark:
-        """Return what to store in the index: when all notes were indexed, and all problems."""
-        # What is no text is no note: no answer lacks it, and it is a problem of the index alone.
+        """Return the mark to store in the index: when all notes were indexed, and all problems."""
+        # A file that is not text is no note: answers do not lack it, so it is only listed as a problem.
         faults, no_text = self.notes.faults.items(), FAULTS[Reading.NO_TEXT]
         lacking = [self._fault(key, why) for key, why in faults if why != no_text]
         return SyncMark(

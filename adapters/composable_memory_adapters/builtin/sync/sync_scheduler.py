@@ -1,7 +1,7 @@
-"""Schedules syncs while a memory stays open: when notes were changed and are quiet, and at an interval.
+"""Schedules syncs while a memory is open: once changed notes have settled, and at an interval.
 
-A watch does not see what other machines write to a network file system, and not every system says when all
-has been heard. There a search still looks at the notes when they have not been checked for `recheck_s`.
+A watch does not see what other machines write to a network file system, and not every system can tell when
+all events have arrived. In these cases a search still checks the notes if that was not done for `recheck_s`.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ MOST_PATHS = 1000
 
 
 class Debounce:
-    """Records what changed since the last sync; a burst of changes counts as one.
+    """Records what changed since the last sync, merging a burst of changes into one.
 
-    Changes may be noted from any thread. Only the first since the last sync costs the event loop a call.
+    Changes may be noted from any thread. Only the first one since the last sync wakes the event loop.
     """
 
     def __init__(self, debounce_s: float) -> None:
@@ -41,11 +41,11 @@ class Debounce:
         self._guard = threading.Lock()
         self.is_pending = False
         self.is_watch_ready = asyncio.Event()
-        """Cleared while a watch is being started: changes may go unnoticed until it is set."""
+        """Cleared while a watch is starting: until it is set, changes may go unnoticed."""
         self.is_watch_ready.set()
 
     def note_change(self, path: str | None = None) -> None:
-        """Note that `path` changed, None for anything; may be called from any thread."""
+        """Record that `path` changed (None: anything may have); may be called from any thread."""
         with self._guard:
             now = self._loop.time()
             if path is None or len(self._paths) >= MOST_PATHS:
@@ -57,13 +57,13 @@ class Debounce:
             return
         self._first = self._last
         self.is_pending = True
-        with suppress(RuntimeError):  # the loop has ended
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._woken.set)
 
     async def wait_until_quiet(self, limit_s: float) -> bool:
-        """Wait for a change, then until there was none for the debounce time; at most twice that time.
+        """Wait for a change, then until none has come for the debounce time, but at most twice that time.
 
-        Returns False if there was no change within `limit_s`, or a sync has covered it meanwhile.
+        Returns False if there was no change within `limit_s`, or a sync has handled it meanwhile.
         """
         try:
             async with asyncio.timeout(limit_s):
@@ -75,25 +75,25 @@ class Debounce:
         return self.is_pending
 
     def lose_track(self) -> None:
-        """Note that more may have changed than was heard of; no sync is due for that."""
+        """Record that more may have changed than was reported; does not trigger a sync."""
         with self._guard:
             self._anywhere_at = self._loop.time()
 
     @property
     def paths(self) -> Set[str] | None:
-        """Return all that changed since the last sync; None if that may be anything."""
+        """Return all paths changed since the last sync; None if anything may have changed."""
         with self._guard:
             return None if self._anywhere_at > -math.inf else frozenset(self._paths)
 
     def forget_before(self, since: float) -> None:
-        """Forget changes before `since`, the loop time at which a sync began to look at the notes."""
+        """Drop changes before `since`, the loop time at which a sync began to look at the notes."""
         with self._guard:
             self._paths = {path: at for path, at in self._paths.items() if at >= since}
             if self._anywhere_at < since:
                 self._anywhere_at = -math.inf
         self._woken.clear()
         self.is_pending = False
-        # Checked last: a thread that saw a pending change only set `_last`, and relies on us to notice.
+        # Checked last: a thread that saw a pending change only set `_last`, and relies on this check.
         if self._last >= since:
             self._first = self._last
             self.is_pending = True
@@ -108,7 +108,7 @@ FOLDERS_S = 5.0
 """How often to check that the watched folders still exist: replacing one raises no event."""
 RETRY_S = 1.0
 MAX_RETRY_S = 60.0
-"""Pause after a failed sync: at first, and at most; it doubles each time."""
+"""The pause after a failed sync, at first and at most; it doubles each time."""
 MAX_SESSIONS = 1000
 
 
@@ -117,20 +117,20 @@ class FolderWatch(Protocol):
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether folders have come or gone since the last update; does not block."""
+        """Return whether folders have appeared or disappeared since the last update; does not block."""
         ...
 
     @property
     def misses_nothing(self) -> bool:
-        """Return whether it hears of every change, and knows when it has heard of all; does not block."""
+        """Return whether it reports every change, and can tell when all have arrived; does not block."""
         ...
 
     def has_heard_all(self) -> bool:
-        """Return whether every change until now was noted."""
+        """Return whether every change up to now has been reported."""
         ...
 
     def update(self) -> WatchReport:
-        """Watch the folders that exist now."""
+        """Start watching the folders that exist now."""
         ...
 
     def stop(self) -> None:
@@ -140,7 +140,7 @@ class FolderWatch(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchStatus:
-    """How the notes are watched; `partial` and `failed` have a reason."""
+    """The state of the watch; `partial` and `failed` come with a reason."""
 
     state: Literal["off", "starting", "active", "partial", "failed"] = "off"
     folders: tuple[str, ...] = ()
@@ -148,7 +148,7 @@ class WatchStatus:
 
     @classmethod
     def of(cls, found: WatchReport) -> "WatchStatus":
-        """Return the status that a report of the watch amounts to."""
+        """Build the status from a report of the watch."""
         if found.problem is None:
             return cls(state="active", folders=found.folders)
         return cls(
@@ -156,7 +156,7 @@ class WatchStatus:
         )
 
     def document(self, interval_minutes: int) -> dict[str, JsonValue]:
-        """Return what `MemoryProviderStatus.watch` says of it."""
+        """Return this as `MemoryProviderStatus.watch` shows it."""
         told: dict[str, JsonValue] = {"state": self.state, "roots": list(self.folders)}
         if self.reason is not None:
             told["reason"] = self.reason
@@ -169,7 +169,8 @@ class SyncScheduler:
     """Watches the notes and starts syncs, from `start` to `stop`.
 
     `open_watch` is called in a thread with the callback for changes. `sync` brings the index up to date for a
-    reason, returns whether it succeeded, and never raises; it calls `debounce.forget_before` when it is done.
+    given reason and returns whether it succeeded; it never raises, and calls `debounce.forget_before` when
+    done.
     """
 
     def __init__(
@@ -197,14 +198,14 @@ class SyncScheduler:
 
     @property
     def is_running(self) -> bool:
-        """Return whether it was started and not stopped."""
+        """Return whether it schedules syncs: started, not stopped, and not just listening."""
         return self._task is not None and not self._is_listening
 
     @property
     def recheck_s(self) -> float:
         """Return for how many seconds after a check a search may assume that the notes are unchanged.
 
-        While a change is waiting to be indexed, that is at most the debounce time.
+        While a change is waiting to be indexed, at most the debounce time.
         """
         recheck_s = self._settings.recheck_s
         return (
@@ -215,11 +216,11 @@ class SyncScheduler:
 
     @property
     def misses_nothing(self) -> bool:
-        """Return whether the watch hears of every change."""
+        """Return whether the watch reports every change."""
         return self._watch is not None and self.status.state == "active" and self._watch.misses_nothing
 
     async def changed(self) -> Set[str] | None:
-        """Return all that changed until now since the last sync; None if that may be anything."""
+        """Return all paths changed since the last sync; None if anything may have changed."""
         for _ in range(2):
             if self._watch is None or not self.misses_nothing:
                 break
@@ -240,18 +241,18 @@ class SyncScheduler:
         if self._settings.watch:
             self.status = WatchStatus(state="starting")
         self._debounce.is_watch_ready.clear()
-        # In an empty context, so that later syncs do not belong to the trace of this call.
+        # In an empty context, so that later syncs do not join the trace of this call.
         self._task = asyncio.create_task(self._follow(), name=f"{self._backend_id}-follow", context=Context())
         self._task.add_done_callback(self._end)
 
     def listen(self) -> None:
-        """Watch from now on, if that is wanted, without starting syncs: a search asks what has changed."""
+        """Start watching, if configured, without starting syncs: searches will ask what has changed."""
         if self._task is None and self._settings.watch and self._settings.on_search:
             self._is_listening = True
             self.start()
 
     async def stop(self) -> None:
-        """Stop watching; calling it again does nothing."""
+        """Stop watching; idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -260,7 +261,7 @@ class SyncScheduler:
         self._task = self._watch = None
 
     def is_new_session(self, key: str | None) -> bool:
-        """Return whether a conversation asks for the first time; always False if that starts no sync."""
+        """Return whether a session makes its first query; always False if that starts no sync."""
         if not key or not self.is_running or not self._settings.on_session_start:
             return False
         is_new = key not in self._sessions
@@ -280,7 +281,7 @@ class SyncScheduler:
                 tasks.create_task(self._keep_interval())
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """Release whoever waits for the watch; an unexpected error becomes visible in the status."""
+        """Release those waiting for the watch; show an unexpected error in the status."""
         self._debounce.is_watch_ready.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             self.status = replace(self.status, state="failed", reason=f"watching ended: {error!r}")
@@ -308,7 +309,7 @@ class SyncScheduler:
         """Watch the folders that exist now; return whether one of them is new."""
         async with self._updating:
             found = await asyncio.to_thread(watch.update)
-            if found.is_new:  # it may have got files before it was watched
+            if found.is_new:  # files may have been added to it before it was watched
                 self._debounce.lose_track()
         before, self.status = self.status, WatchStatus.of(found)
         if self.status.reason is not None and self.status.reason != before.reason:
@@ -320,7 +321,7 @@ class SyncScheduler:
         return found.is_new
 
     async def _sync_until_done(self) -> None:
-        """Sync, and retry until it succeeds, so that no change is lost."""
+        """Sync, retrying until it succeeds, so that no change is lost."""
         failures = 0
         while not await self._sync("watch"):
             failures += 1

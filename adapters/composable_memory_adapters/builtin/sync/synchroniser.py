@@ -1,12 +1,12 @@
 """Brings the index up to date with the notes.
 
-A run compares all notes with the index, or those that a watch has named, writes text and keywords of those
-that changed, removes those that are gone, and then embeds what has no vector yet. Every step is a
-transaction, so an interrupted run leaves an index that answers, and the next run continues from there. An
-index that does not match the settings is rebuilt beside the one that answers.
+A run compares all notes, or those that a watch has named, with the index; writes the text and keywords of the
+changed ones; removes those that are gone; and then embeds chunks without a vector. Every step is a
+transaction, so an interrupted run leaves an index that still answers, and the next run continues from there.
+An index that does not match the settings is rebuilt beside the one that answers.
 
-The run drives `Indexer` and `Embedding` step by step; in between it reports progress, and indexes what
-changed meanwhile.
+A run drives `Indexer` and `Embedding` step by step; in between it reports progress, and indexes notes that
+have changed meanwhile.
 """
 
 import asyncio
@@ -69,14 +69,14 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.tracing import trace
 
 MAX_PASSES = 3
-"""Passes over the notes, at most, until nothing changes during a pass."""
+"""The most passes over the notes, which are repeated until nothing changes during a pass."""
 REFRESH_S = 1.0
-"""Least time between two passes over the notes during embedding."""
+"""The least time between two passes over the notes during embedding."""
 
 SAMPLE = 96
-"""Passages that are looked at to tell which languages the notes are in."""
+"""How many passages to sample to detect the languages of the notes."""
 NEWS = 200
-"""Passages written in one sync, of which the languages of all may have changed."""
+"""From this many new passages in one sync, the languages are detected again."""
 
 CUT = (
     "another process splits the notes of this index differently; give both the same settings, or separate "
@@ -90,8 +90,8 @@ NOT_REBUILT = "the index was not rebuilt; the previous one is still used"
 class Synchroniser:
     """Syncs one index; without `embedder` it indexes text and leaves the vectors as they are.
 
-    If embedding is not free (`embedder_is_local` is false), the index is rebuilt only by force. `transcripts`
-    is their folder, None if they are not indexed.
+    If embedding costs money (`embedder_is_local` is false), the index is rebuilt only by force. `transcripts`
+    is the folder of transcripts, None if they are not indexed.
     """
 
     file: SqliteFile
@@ -108,35 +108,35 @@ class Synchroniser:
     has_matched: bool = field(default=False, init=False)
     """Whether the index has matched the settings during a sync of this process.
 
-    If it later does not, another process with other settings writes it.
+    If it later does not, another process with other settings is writing it.
     """
     sound: WeakKeyDictionary[Connection, int] = field(default_factory=WeakKeyDictionary, init=False)
-    """At which version of the tables, as SQLite counts it, each connection has found them whole."""
+    """The schema version, as SQLite counts it, at which each connection found the tables intact."""
     counted_at: WeakKeyDictionary[Connection, StockVersion] = field(
         default_factory=WeakKeyDictionary, init=False
     )
     stock: tuple[int, Stock | None] = field(default=(-1, None), init=False)
-    """How often the file had been written when a sync began, and what was counted then, if that was news."""
+    """`file.writes` when a sync began, and the counts read then, or None if nothing had changed."""
     is_sampled: bool = field(default=False, init=False)
-    """Whether enough passages were looked at to tell their languages, even if none is known."""
+    """Whether enough passages were sampled to detect languages, even if none was recognised."""
 
     @property
     def rebuild_cost(self) -> CostOf:
-        """Return the query for what a rebuild would cost; its result is None if none is due."""
+        """Return the query for the cost of a rebuild; its result is None if none is due."""
         is_free = self.embedder is None or self.embedder_is_local
         return partial(rebuild.cost, space=self.space, recipe=self.drafter().recipe, is_free=is_free)
 
     def take_stock(
         self, connection: Connection, counted_at: Mapping[Connection, StockVersion]
     ) -> Stock | None:
-        """Return what the index holds; None if nothing has changed since the version it was counted at."""
+        """Count what the index holds; None if nothing has changed since `counted_at`."""
         stock = rebuild.stock(connection, self.rebuild_cost, space=self.space, counted_at=counted_at)
         if stock and stock.snapshot.mark and ".pdf" in stock.snapshot.mark.passed_over:
-            pypdf_version()  # the status tells what reads PDF, and must not read the disk for it
+            pypdf_version()  # cache it here: the status needs the version, but must not read the disk
         return stock
 
     def drafter(self, reason: str = "") -> Drafter:
-        """Return the drafter for these settings, and for a sync of this reason."""
+        """Return a drafter for these settings and a sync with this reason."""
         return Drafter(
             chunking=self.settings.chunking,
             keywords=self.settings.store.fts.enabled,
@@ -145,13 +145,13 @@ class Synchroniser:
         )
 
     async def run(self, flight: Flight, paths: Set[str] | None = None) -> SyncReport | None:
-        """Bring the index up to date; a forced flight rebuilds it and keeps the vectors.
+        """Bring the index up to date; a forced flight rebuilds it, keeping the vectors.
 
-        `paths` are all that can have changed since the last run, None if that is not known. Returns None, and
-        does nothing, if another file has taken the place of the index, or it has lost its tables.
+        `paths` are all that can have changed since the last run; None if unknown. Returns None, without doing
+        anything, if another file has replaced the index, or it has lost its tables.
 
         Raises:
-            IndexProblem: the index cannot be read or written; what it held stays.
+            IndexProblem: the index cannot be read or written; its contents stay as they were.
         """
         started = time.perf_counter()
         run = _Run(self, flight, paths)
@@ -177,7 +177,7 @@ class Synchroniser:
 
 
 class _Progress:
-    """Reports steps; those for the live tables and for a rebuild are added up."""
+    """Reports steps, adding up those for the live tables and for a rebuild."""
 
     def __init__(self, flight: Flight) -> None:
         self._flight = flight
@@ -185,7 +185,7 @@ class _Progress:
         self._steps: dict[str, int] = {}
 
     def report(self, label: str, completed: int, total: int) -> None:
-        """Report the completed steps of `total`; 0 completed begins another series."""
+        """Report `completed` of `total` steps; 0 completed starts another series."""
         if completed == 0:
             self._before[label] = self._steps.get(label, 0)
         before = self._before.get(label, 0)
@@ -195,10 +195,10 @@ class _Progress:
 
 
 class _Opening(NamedTuple):
-    """How a sync begins: what the index says of itself, and what was done about the notes that were named.
+    """The start of a sync: the index's metadata, and what was done about the named notes.
 
-    Without `notes` there is a `look` at all, unless the index is to be mended first. `mark` is that of the
-    index by now, and `stock` what it holds if that is not known yet.
+    If `notes` is None, `look` is set instead, unless the index must be repaired first. `mark` is the current
+    mark of the index, `stock` its counts if they are not known yet.
     """
 
     stored: StoredState
@@ -209,7 +209,7 @@ class _Opening(NamedTuple):
 
 
 class _Run:
-    """One sync from beginning to end, and what it has done so far."""
+    """One sync from beginning to end, and its result so far."""
 
     def __init__(self, sync: Synchroniser, flight: Flight, paths: Set[str] | None) -> None:
         self._sync = sync
@@ -246,14 +246,14 @@ class _Run:
     # --- before -------------------------------------------------------------------------------------------
 
     async def begin(self) -> bool:
-        """Repair damage, and compare the index with the settings; False where there is none at its path."""
+        """Repair damage and compare the index with the settings; False if it must be created or reopened."""
         self._progress.report("Checking the notes", 0, 0)
         writes, opening = self._file.writes, None
         if self._paths:
             try:
                 opening = await self._file.write(self._update, self._paths)
             except IndexProblem:
-                self._sync.glance.scan = None  # it tells of what was not stored
+                self._sync.glance.scan = None  # it already includes changes that were not stored
                 raise
             writes += 1
         if opening is None:
@@ -275,21 +275,21 @@ class _Run:
         return True
 
     def _open(self, connection: Connection, *, is_mended: bool = False) -> _Opening | None:
-        """Read what the index says of itself and its files; None if it is no longer the file at its path."""
+        """Read the index's metadata and its files; None if another file has replaced it."""
         stored = self._stored_state(connection)
         if stored is None:
             return None
         self._live = self._indexer(LIVE, any_cut=stored.cost is not None)
-        if self._must_mend(stored) and not is_mended:  # what is damaged may not be readable before
+        if self._must_mend(stored) and not is_mended:  # damaged parts may be unreadable until repaired
             return _Opening(stored, stored.said.mark)
         stock = self._sync.take_stock(connection, self._sync.counted_at)
         return _Opening(stored, stored.said.mark, look=self._live.look(connection), stock=stock)
 
     def _update(self, connection: Connection, paths: Set[str]) -> _Opening | None:
-        """Do at once what a sync of a few notes has to do; None where it is no longer the file.
+        """Sync a few named notes in one transaction; None if that is not possible.
 
-        Each further call of a thread would take as long as all of it, and the connection that writes has most
-        of the pages in memory.
+        Each further hop to a thread would take as long as all of this, and the writing connection has most of
+        the pages in its cache.
         """
         stored = self._stored_state(connection)
         mark = stored.said.mark if stored else None
@@ -308,7 +308,7 @@ class _Run:
         return self._flight.force or stored.said.damage is not None
 
     def _stored_state(self, connection: Connection) -> StoredState | None:
-        """Return what the index says of itself; None if another is at its path, or it has lost its tables."""
+        """Return the index's metadata; None if another file has replaced it or its tables are gone."""
         sync = self._sync
         version = connection.pragma("schema_version")
         if self._file.was_replaced():
@@ -320,7 +320,7 @@ class _Run:
         return rebuild.stored_state(connection, sync.rebuild_cost, has_vectors=sync.space is not None)
 
     async def _mend(self) -> None:
-        """Examine a file that is to be rebuilt, or has recorded damage, and mark what must be rewritten."""
+        """Examine a file that will be rebuilt or has recorded damage, and mark what must be rewritten."""
         found = await self._file.read(integrity.examine, passages_too=not self._flight.force)
         if found.structure is not None:
             raise IndexDamaged(self._file.path, found.structure)
@@ -329,7 +329,7 @@ class _Run:
             self.result.mended = f"the index was damaged, and has been repaired: {described}"
 
     async def _apply_settings(self, stored: StoredState) -> None:
-        """Store how the index is made, unless it was made differently: then a rebuild is due."""
+        """Record how the index is made, unless it was made differently: then a rebuild is due."""
         space, recipe = self._sync.space, self._drafter.recipe
         if stored.said.is_rebuilding:
             await self._file.write(rebuild.drop_leftovers)
@@ -350,7 +350,7 @@ class _Run:
             self.result.tally.vectors_reused += adopted
 
     def _plan_rebuild(self, cost: RebuildCost) -> None:
-        """Rebuild if forced, or if it is free and no other process keeps undoing it."""
+        """Decide on a rebuild: if forced, or if it is free and no other process keeps undoing it."""
         self._must_rebuild = self._flight.force or (cost.is_free and not self._sync.has_matched)
         if self._must_rebuild:
             self.result.is_full = True
@@ -364,7 +364,7 @@ class _Run:
     def _indexer(
         self, tables: Tables, space: EmbeddingSpace | None = None, *, any_cut: bool = False
     ) -> Indexer:
-        """Return an indexer; with `any_cut` unchanged files stay as they were cut."""
+        """Return an indexer; with `any_cut`, unchanged files keep their chunks however they were cut."""
         sync = self._sync
         return Indexer(
             file=sync.file,
@@ -379,7 +379,7 @@ class _Run:
         )
 
     async def _index(self, indexer: Indexer) -> NotesPass:
-        """Index the notes, again while they change meanwhile."""
+        """Index the notes, repeating while they change."""
         for _ in range(MAX_PASSES):
             notes = await self._index_once(indexer)
             if not notes.must_repeat:
@@ -403,7 +403,7 @@ class _Run:
         return notes
 
     async def _refresh(self) -> bool:
-        """Index what changed during embedding if another sync is waiting; return whether anything did."""
+        """Index notes changed during embedding if another sync is waiting; return whether there were any."""
         if not self._flight.has_successor or time.monotonic() - self._refreshed_at < REFRESH_S:
             return False
         self.result.notes = await self._index_once(self._live)
@@ -413,7 +413,7 @@ class _Run:
     # --- vectors ------------------------------------------------------------------------------------------
 
     async def _embed_live(self) -> EmbedOutcome:
-        """Embed what has no vector; if that is much, only one process at a time."""
+        """Embed chunks without a vector; if there are many, only one process at a time."""
         if self._sync.embedder is None or self._sync.space is None:
             return EmbedOutcome()
         pending = await self._file.read(index_writes.count_pending, LIVE)
@@ -425,7 +425,7 @@ class _Run:
             return await self._embed(self._live) if is_ours else EmbedOutcome()
 
     async def _embed(self, indexer: Indexer) -> EmbedOutcome:
-        """Embed batch by batch, and index in between what changes meanwhile."""
+        """Embed batch by batch, indexing in between what has changed."""
         sync = self._sync
         if sync.embedder is None or sync.space is None:
             return EmbedOutcome()
@@ -453,7 +453,7 @@ class _Run:
 
     @asynccontextmanager
     async def _lease(self, is_needed: Callable[[], Awaitable[bool]]) -> AsyncIterator[bool]:
-        """Hold the lease once it is free; yields False if another process has done the work."""
+        """Hold the lease once it is free; yield False if another process has done the work."""
         while True:
             async with Lease(LEASE, self._file.write, name="builtin").acquire() as is_ours:
                 if is_ours:
@@ -472,7 +472,7 @@ class _Run:
     # --- a rebuild ----------------------------------------------------------------------------------------
 
     async def _rebuild(self) -> None:
-        """Fill tables beside the live ones, and swap them in when every vector is there."""
+        """Fill new tables beside the live ones, and swap them in once every vector is there."""
         self.result.not_rebuilt = await self._what_would_be_lost(self.result.notes)
         if self.result.not_rebuilt is not None:
             return
@@ -481,7 +481,7 @@ class _Run:
                 before = replace(self.result.tally)
                 async with self._next_tables() as tables:
                     self.result.not_rebuilt = await self._fill(tables)
-                if self.result.not_rebuilt is not None:  # the new tables are gone
+                if self.result.not_rebuilt is not None:  # the new tables were dropped
                     self.result.tally.indexed, self.result.tally.chunks = before.indexed, before.chunks
                 await self._file.compact()
         if self.result.not_rebuilt is None:
@@ -490,7 +490,7 @@ class _Run:
             self._sync.has_matched = True
             self.result.notes = await self._index(
                 self._live
-            )  # what another process has seen since, and we have not
+            )  # catches up with what another process has indexed meanwhile
 
     async def _is_rebuild_needed(self) -> bool:
         return self._flight.force or await self._file.read(self._cost_now) is not None
@@ -503,16 +503,16 @@ class _Run:
         """Yield empty tables beside the live ones, for this run only; they are dropped unless swapped in."""
         tables = replace(NEXT, owner=uuid4().hex)
         try:
-            # Within the block, because a write that has begun is completed though its caller is cancelled.
+            # Inside the try: a write that has begun completes even if its caller is cancelled.
             await self._file.write(rebuild.begin, tables=tables)
             yield tables
         finally:
-            # If nothing can be written any more, the next process drops them.
+            # If writing fails as well, the next process drops them.
             with contextlib.suppress(IndexProblem):
                 await self._file.write(rebuild.give_up, tables=tables)
 
     async def _fill(self, tables: Tables) -> str | None:
-        """Fill the tables and swap them in; return what prevented it."""
+        """Fill the tables and swap them in; return what prevented it, if anything."""
         sync = self._sync
         space = sync.space or await self._file.read(index_meta.stored_space)
         self.result.tally.indexed = self.result.tally.chunks = 0
@@ -528,7 +528,7 @@ class _Run:
         return None
 
     async def _what_would_be_lost(self, notes: NotesPass) -> str | None:
-        """Return which indexed files cannot be read now; None if a rebuild would lose none."""
+        """Describe the indexed files that cannot be read now; None if a rebuild would lose none."""
         known = await self._file.read(index_writes.file_states, LIVE)
         lost = [
             key
@@ -542,7 +542,7 @@ class _Run:
     # --- afterwards ---------------------------------------------------------------------------------------
 
     async def _leave_mark(self, *, is_news: bool) -> None:
-        """Store in the index that all notes are indexed, unless nothing has changed."""
+        """Record in the index that all notes are indexed, unless nothing has changed."""
         mark = self.result.mark(milliseconds(self._sync.clock()))
         if is_news or self._mark is None or _told(self._mark) != _told(mark):
             self._mark = mark
@@ -554,7 +554,7 @@ class _Run:
             await self._file.write(index_meta.add_cache_use, hits=hits, misses=misses)
 
     async def _prune(self) -> None:
-        """Drop surplus vectors if there may be new ones; not while a rebuild is due, which may use them."""
+        """Drop surplus vectors if there are new ones; not while a rebuild is due, which may reuse them."""
         result, cache = self.result, self._sync.settings.cache
         keep = cache.max_entries if cache.enabled else 0
         has_news = result.is_full or result.tally.has_changes or result.vectors.embedded
@@ -565,7 +565,7 @@ class _Run:
             await self._file.write(rebuild.prune_kept)
 
     async def _sample_languages(self) -> None:
-        """Look at which languages the notes are in, if enough of them are new to change that."""
+        """Detect the languages of the notes, if enough passages are new to change the result."""
         known, written = self.result.languages or self._sync.is_sampled, self.result.tally.chunks
         if written and (not known or self.result.is_full or written >= NEWS):
             sample = await self._file.read(read_queries.sample_texts, count=SAMPLE)
@@ -573,12 +573,12 @@ class _Run:
             self.result.languages = await asyncio.to_thread(language_shares, sample)
 
     def log_files(self) -> None:
-        """Log the counts, and newly unreadable files."""
+        """Log the counts, and files that have become unreadable."""
         known = self._mark_before.unreadable if self._mark_before else ()
         source = "+".join(self._sync.settings.sources)
         self.result.log_files(self._sync.ops_log, source=source, known=known)
 
 
 def _told(mark: SyncMark) -> tuple[object, ...]:
-    """Return what a mark tells of the notes, and of those that are not in the index."""
+    """Return the parts of a mark whose change is worth writing: all but the time and the unreadable files."""
     return mark.problems, mark.passed_over, mark.languages

@@ -1,4 +1,4 @@
-"""Which folders to watch so that no change of a note is missed, and which paths in them matter."""
+"""Which folders to watch so that no change to a note is missed, and which paths in them matter."""
 
 import os
 import re
@@ -24,14 +24,14 @@ MOUNTS = "/proc/self/mountinfo"
 LOCAL = frozenset(
     "bcachefs btrfs exfat ext2 ext3 ext4 f2fs jfs overlay ramfs reiserfs tmpfs vfat xfs zfs".split()
 )
-"""File systems on which nobody but this machine writes, so that its kernel reports all that is done."""
+"""File systems that only this machine can write to, so that its kernel reports every change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedFolder:
-    """An existing folder to be watched, with its subfolders if `recursive`.
+    """An existing folder to watch, with its subfolders if `recursive`.
 
-    `identity` is its device and inode, which differ if another folder has taken its place.
+    `identity` is its device and inode, which change if another folder replaces it.
     """
 
     path: str
@@ -41,13 +41,13 @@ class WatchedFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchScope:
-    """All folders to be watched, and which paths in them matter.
+    """The folders to watch, and which paths in them matter.
 
-    `trees` are the folders, existing or not, whose notes matter at any depth. `root` is the workspace; if
-    it is a tree, nothing in it matters that is hidden or `ignored`. `suffixes` are what the names of notes
-    end in. `transcripts` is the folder of the transcripts. `names` maps a folder to the names, in lower case,
-    that matter directly in it: notes, and watched folders themselves, which may come and go. `rules` are the
-    patterns for what is ignored in the root.
+    `trees` are the folders, existing or not, whose notes matter at any depth. `root` is the workspace; if it
+    is a tree, hidden and `ignored` paths in it do not matter. Notes' names end in one of `suffixes`.
+    `transcripts` is the folder of transcripts. `names` maps a folder to the lower-case names that matter
+    directly in it: notes, and watched folders themselves, which may appear and disappear. `rules` are the
+    root's ignore patterns.
     """
 
     folders: tuple[WatchedFolder, ...] = ()
@@ -60,7 +60,7 @@ class WatchScope:
     names: Mapping[str, frozenset[str]]
 
     def concerns(self, path: str, *, is_folder: bool) -> bool:
-        """Return whether the index may have to change when something happens to `path`."""
+        """Return whether a change at `path` may require changes to the index."""
         folder, name = os.path.split(path)
         if name.lower() in self.names.get(folder, ()):
             return True
@@ -71,14 +71,14 @@ class WatchScope:
         return folder == self.transcripts and name.endswith(TRANSCRIPT_SUFFIX)
 
     def reaches(self, path: str, *, is_folder: bool = True) -> bool:
-        """Return whether `path` is one of the trees or within one, and neither left out nor ignored there."""
+        """Return whether `path` is a tree or inside one, and neither left out nor ignored there."""
         return any(
             _is_within(path, tree, root=self.root) and not self._is_ignored(path, tree, is_folder=is_folder)
             for tree in self.trees
         )
 
     def is_gitignore(self, path: str) -> bool:
-        """Return whether `path` says what is ignored, and so which folders are to be watched."""
+        """Return whether `path` is a `.gitignore`, which affects the folders to watch."""
         return self.ignored is not None and path.rpartition(os.sep)[2] == GITIGNORE
 
     def _is_ignored(self, path: str, tree: str, *, is_folder: bool) -> bool:
@@ -87,7 +87,7 @@ class WatchScope:
         return self.ignored.leaves_out(path, is_folder=is_folder)
 
     def is_watched(self, path: str) -> bool:
-        """Return whether the folder at `path` is to be watched, on its own or as part of a tree."""
+        """Return whether the folder at `path` should be watched, on its own or as part of a tree."""
         return self.reaches(path) or any(path == folder.path for folder in self.folders)
 
 
@@ -102,9 +102,9 @@ class WatchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mounts:
-    """What is mounted where notes are, as the system tells it.
+    """The file systems mounted where notes are, as the system reports them.
 
-    `are_local` says whether nobody but this machine writes there, and each change is heard of in its folder.
+    `are_local` means that only this machine can write there, and every change raises an event in its folder.
     """
 
     lines: Set[str] = frozenset()
@@ -117,7 +117,7 @@ def survey(
     transcripts: Path | None = None,
     suffixes: Set[str] = NOTE_SUFFIXES,
 ) -> WatchScope:
-    """Return what to watch for a workspace as it is now; looks at the disk.
+    """Return what to watch for a workspace in its current state; reads the disk.
 
     Folders that do not exist yet are left out. Symbolic links are not followed, as in a scan.
     """
@@ -125,7 +125,7 @@ def survey(
     extras = [extra_root(path, root) for path in extra_paths]
     trees = [*(root / name for name in MEMORY_FOLDERS), *extras]
     folders = [(root, False), *((tree, True) for tree in trees)]
-    # A file is watched through its folder: editors replace files, and a watch would stay with the old one.
+    # A file is watched through its folder: editors replace files, and a watch would follow the old one.
     folders += [(extra.parent, False) for extra in extras if is_note(extra.name, suffixes)]
     lists = [] if transcripts is None else [Path(os.path.realpath(transcripts))]
     folders += [(folder, False) for folder in lists]
@@ -144,7 +144,7 @@ def survey(
 
 
 def mounts_of(scope: WatchScope) -> Mounts:
-    """Return what is mounted at, above and within the folders of a scope; looks at the disk."""
+    """Return what is mounted at, above and inside the folders of a scope; reads the disk."""
     try:
         lines = Path(MOUNTS).read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -153,7 +153,7 @@ def mounts_of(scope: WatchScope) -> Mounts:
     within: set[str] = set()
     are_folders = True
     for line in lines:
-        # See proc(5): of two mounts at one place the later one counts.
+        # See proc(5): of two mounts at the same place, the later one is effective.
         place = line.split(" ")[4]
         if "\\" in place:
             place = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), place)
@@ -166,7 +166,7 @@ def mounts_of(scope: WatchScope) -> Mounts:
                 scope.concerns(place, is_folder=one) for one in (True, False)
             ):
                 within.add(line)
-                # A folder does not hear of what is done to a file that is mounted in it under its other name.
+                # For a bind-mounted file, a change made through its other name raises no event here.
                 are_folders &= os.path.isdir(place)  # noqa: PTH112 - path objects are slow
     told = within.union(line for _, line in holding.values())
     kinds = {line.partition(" - ")[2].partition(" ")[0] for line in told}
@@ -184,7 +184,7 @@ def _look(path: Path, *, recursive: bool) -> WatchedFolder | None:
 
 
 def _outermost(folders: Sequence[WatchedFolder], root: str) -> Iterator[WatchedFolder]:
-    """Yield the folders that no tree among them covers, so that none is watched twice."""
+    """Yield the folders not covered by another one's tree, so that none is watched twice."""
     trees: list[str] = []
     seen: set[str] = set()
     for folder in sorted(folders, key=lambda one: (not one.recursive, len(one.path))):
@@ -205,12 +205,12 @@ def _by_folder(paths: Sequence[Path]) -> dict[str, frozenset[str]]:
 
 
 def _is_within(path: str, tree: str, *, root: str) -> bool:
-    """Return whether `path` is `tree` or within it, and none of what is left out there."""
+    """Return whether `path` is `tree` or inside it, and not left out there."""
     if path == tree:
         return True
     inner = path.removeprefix(tree.rstrip(os.sep) + os.sep)
     if inner == path:
         return False
-    # Thousands of events a second may come by here: path objects would take most of the time.
+    # This may run for thousands of events a second: path objects would take most of the time.
     names = inner.split(os.sep)  # noqa: PTH206 - see above
     return TOOL_FOLDERS.isdisjoint(names) and not (tree == root and any(map(is_left_out, names)))

@@ -1,10 +1,10 @@
-"""Watches folders with watchdog, and calls back, from its own threads, when something in them changes.
+"""Watches folders with watchdog, and calls back from its own threads when something in them changes.
 
-It takes two threads, on Linux three descriptors, and one more thread for each watched folder outside all
-others. Within a tree each folder costs the kernel a watch, and this process nothing.
+It takes two threads (on Linux also three descriptors), and one more thread for each watched folder that lies
+outside all others. Each folder within a tree costs the kernel a watch, and this process nothing.
 
-On Linux, what happens to files does not go through watchdog's threads: they would take longer than the rest
-of a sync, and the kernel's own order tells when all has been heard.
+On Linux, file events bypass watchdog's threads: those would take longer than the rest of a sync, and reading
+from the kernel in order tells when all events have arrived.
 """
 
 import errno
@@ -54,7 +54,7 @@ if sys.platform == "linux":
 else:
     from watchdog.observers import Observer
 
-# No events for reading, since a sync reads, nor for folders whose entries change: the entries have events.
+# No events for reading, since a sync reads; none for folders whose entries change: the entries have events.
 EVENTS: list[type[FileSystemEvent]] = [
     DirAttribEvent,
     DirCreatedEvent,
@@ -77,15 +77,15 @@ HEARING_S = 0.1
 PAUSE_S = 0.0005
 OnChange = Callable[[str | None], None]
 
-# Its errors are handled here; without this, watchdog writes to stderr where logging is not set up.
+# Errors are handled here; without this, watchdog writes to stderr if logging is not set up.
 logging.getLogger("watchdog").addHandler(logging.NullHandler())
 
 
 class Watcher:
     """Watches a scope that may change; its methods block, so call them from a thread.
 
-    `on_change` is called from the watcher's threads for every change within the scope, with the path that it
-    concerns; with None where events were lost.
+    `on_change` is called from the watcher's threads for every change within the scope, with the path
+    concerned, or None if events were lost.
     """
 
     def __init__(self, survey: Callable[[], WatchScope], on_change: OnChange) -> None:
@@ -105,24 +105,24 @@ class Watcher:
             self._filter.change_scope(scope := self._survey(), mounts_of(scope))
             try:
                 observer = self._running_observer()
-            except (OSError, RuntimeError) as error:  # no descriptor is left, or no thread
+            except (OSError, RuntimeError) as error:  # out of descriptors or threads
                 return WatchReport(problem=_explain(error))
             self._leave(observer, scope)
             return self._enter(observer, scope)
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether other folders may be to be watched since the last update."""
+        """Return whether other folders may need to be watched since the last update."""
         return self._filter.is_outdated
 
     @property
     def misses_nothing(self) -> bool:
-        """Return whether the system reports all that changes in the folders, and when it has done so."""
+        """Return whether the system reports every change in the folders, and when all were reported."""
         return self._filter.mounts.are_local and sys.platform == "linux"
 
     def has_heard_all(self) -> bool:
-        """Return whether every change until now was told to `on_change`; waits a moment for what comes in."""
-        # The folders come first: they are outdated before the event that says so counts as heard.
+        """Return whether every change up to now was passed to `on_change`; waits briefly for events."""
+        # Check the folders first: they are outdated before the event that says so has been handled.
         if self._survey() != self._filter.scope:
             self._filter.is_outdated = True
         deadline = time.monotonic() + HEARING_S
@@ -133,13 +133,13 @@ class Watcher:
         return not self.is_outdated
 
     def stop(self) -> None:
-        """Stop watching, and wait for the threads to end; it cannot be started again."""
+        """Stop watching, and wait for the threads to end; it cannot be restarted."""
         with self._guard:
             self._is_stopped = True
             self._stop_observer()
 
     def _running_observer(self) -> BaseObserver:
-        """Return the observer; one that has lost a thread is replaced."""
+        """Return the observer, replacing one that has lost a thread."""
         if self._observer is not None and not self._observer.is_alive():
             self._stop_observer()
         if self._observer is None:
@@ -150,7 +150,7 @@ class Watcher:
         return self._observer
 
     def _leave(self, observer: BaseObserver, scope: WatchScope) -> None:
-        """Stop watching folders that are gone, were replaced, or lost their watch."""
+        """Stop watching folders that are gone, were replaced, or have lost their watch."""
         lost = self._filter.take_lost()
         dead = {emitter.watch for emitter in observer.emitters if not emitter.is_alive()}
         for folder, watch in list(self._watches.items()):
@@ -168,7 +168,7 @@ class Watcher:
                     self._filter, folder.path, recursive=folder.recursive, event_filter=EVENTS
                 )
             except FileNotFoundError:
-                continue  # it has just gone
+                continue  # it has just been deleted
             except (OSError, RuntimeError) as error:
                 problem = _explain(error)
             else:
@@ -194,48 +194,48 @@ class _EventFilter(FileSystemEventHandler):
         self.scope = WatchScope(names={})
         self.mounts = Mounts()
         self.refusal: str | None = None
-        """Why some folder within a tree is not watched."""
+        """Why some folder inside a tree is not watched."""
         self.is_outdated = False
-        """Whether a folder, or what says which are ignored, has come, changed or gone."""
+        """Whether a folder or a `.gitignore` was created, changed or deleted."""
         self.on_change = on_change
         self._lost: set[str] = set()
 
     def change_scope(self, scope: WatchScope, mounts: Mounts) -> None:
-        """Follow another scope from now on, or the same with what is mounted there now."""
+        """Switch to another scope, or to the current mounts of the same one."""
         if scope.rules != self.scope.rules:
-            self._lost.add(scope.root)  # other folders are to be watched now
+            self._lost.add(scope.root)  # its set of watched folders has changed
         if mounts != self.mounts:
             self._lost.update(folder.path for folder in scope.folders)
         self.scope, self.mounts = scope, mounts
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Handle an event of watchdog."""
+        """Handle an event from watchdog."""
         goes_out = type(event) in GOES_OUT
         source, target = os.fsdecode(event.src_path), os.fsdecode(event.dest_path)
-        # Not every system reports whether a folder or a file is gone: a name without a dot may be a folder's.
+        # Not every system tells a deleted folder from a file: a name without a dot may be a folder's.
         is_folder = event.is_directory or (goes_out and "." not in source.rpartition(os.sep)[2])
         self.note(source, is_folder=is_folder, goes_out=goes_out)
         if target:
             self.note(target, is_folder=is_folder)
 
     def note(self, path: str, *, is_folder: bool = False, goes_out: bool = False) -> None:
-        """Note that something happened at a path; `goes_out` says that it no longer exists."""
+        """Handle a change at a path; `goes_out` means that it no longer exists."""
         if goes_out and any(path == folder.path for folder in self.scope.folders):
             self._lost.add(path)
         if is_gitignore := self.scope.is_gitignore(path):
-            self._lost.add(self.scope.root)  # other folders are to be watched now
-        if is_folder or is_gitignore:  # only ever set: another thread may find that events were lost
+            self._lost.add(self.scope.root)  # its set of watched folders may have changed
+        if is_folder or is_gitignore:  # only ever set here: another thread may have set it for lost events
             self.is_outdated = True
         if self.scope.concerns(path, is_folder=is_folder):
             self.on_change(path)
 
     def lose_all(self) -> None:
-        """Have all folders watched anew."""
+        """Make the next update watch all folders anew."""
         self._lost.update(folder.path for folder in self.scope.folders)
         self.is_outdated = True
 
     def take_lost(self) -> set[str]:
-        """Return the watched folders that were deleted or moved since the last call."""
+        """Return the watched folders to watch anew: those deleted, moved or changed since the last call."""
         lost = set()
         while self._lost:
             lost.add(self._lost.pop())
@@ -245,7 +245,7 @@ class _EventFilter(FileSystemEventHandler):
 if sys.platform == "linux":
 
     class _Inotify(InotifyFD):
-        """The kernel's events: reports overflows, which watchdog does not, and leaves folders out."""
+        """Reads the kernel's events; unlike watchdog's, it reports overflows and leaves folders out."""
 
         def __init__(self, filter_: _EventFilter) -> None:
             super().__init__()
@@ -255,21 +255,21 @@ if sys.platform == "linux":
 
         @property
         def has_heard_all(self) -> bool:
-            """Return whether all that the kernel has reported until now is handled."""
+            """Return whether everything that the kernel has reported so far has been handled."""
             unread = select.poll()
             unread.register(self._inotify_fd, select.POLLIN)
-            # In this order: it is at work before it takes what there is to read.
+            # In this order: it is marked busy before it reads.
             return not unread.poll(0) and not self._is_at_work
 
         def _check_inotify_fd(self) -> bool:
             self._is_at_work = False
-            self._is_at_work = super()._check_inotify_fd()  # before it reads
+            self._is_at_work = super()._check_inotify_fd()  # set before it reads
             return self._is_at_work
 
         def add_callback(
             self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId
         ) -> WatchDescriptor:
-            """Watch one folder; within a tree, watchdog skips those for which this raises."""
+            """Watch one folder; inside a tree, watchdog skips folders for which this raises."""
             if not self._filter.scope.is_watched(os.fsdecode(path)):
                 raise OSError(errno.ECANCELED, "left out", path)
             try:
@@ -278,7 +278,7 @@ if sys.platform == "linux":
                 if error.errno in LIMITS:
                     self._filter.refusal = _explain(error)
                 raise
-            if watch < 0:  # watchdog raises nothing where a folder may not be read
+            if watch < 0:  # watchdog raises nothing if a folder is not readable
                 self._filter.refusal = _explain(PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
             self._folders[watch] = os.fsdecode(path)
             return watch
@@ -286,7 +286,7 @@ if sys.platform == "linux":
         def _add_callback(
             self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId
         ) -> WatchDescriptor:
-            # A folder that is made while the one above it is entered is met twice: watchdog warns of that.
+            # A folder created while its parent is being added is seen twice, and watchdog would warn.
             watch = self._get_or_create_watch(path, mask)
             watch.callbacks[id_] = callback
             return watch.wd
@@ -297,11 +297,11 @@ if sys.platform == "linux":
             path = os.path.join(folder, name) if folder and name else folder  # noqa: PTH118 - path objects are slow
             is_of_file = name and not event.is_directory
             if event.is_moved_from and path in self._folders.values():
-                self._filter.lose_all()  # with it, those within have other paths now
+                self._filter.lose_all()  # the folders inside it have other paths now
             elif event.is_ignored:
                 self._folders.pop(event.wd, None)
             if not is_of_file:
-                super().handle_event(event)  # what is new within is watched now, and then looked for
+                super().handle_event(event)  # watches new folders, and looks for their contents
             if path is None or event.is_queue_overflow:
                 self._filter.is_outdated = True
                 self._filter.on_change(None)
@@ -310,7 +310,7 @@ if sys.platform == "linux":
                 self._filter.note(path, is_folder=not is_of_file, goes_out=goes_out)
 
     class _InotifyObserver(BaseObserver):
-        """Watchdog's own observer over our `_Inotify`."""
+        """Watchdog's observer, using our `_Inotify`."""
 
         def __init__(self, filter_: _EventFilter) -> None:
             self._inotify = _Inotify(filter_)
@@ -318,7 +318,7 @@ if sys.platform == "linux":
 
         @property
         def has_heard_all(self) -> bool:
-            """Return whether the events of all that happened until now are handled."""
+            """Return whether all events up to now have been handled."""
             return self._inotify.has_heard_all and self.is_alive()
 
         def on_thread_start(self) -> None:
@@ -344,12 +344,12 @@ else:
     def _open_observer(filter_: _EventFilter) -> BaseObserver:  # noqa: ARG001 - used on Linux only
         return Observer()
 
-    def _has_heard_all(observer: BaseObserver | None) -> bool:  # noqa: ARG001 - events may be on their way
+    def _has_heard_all(observer: BaseObserver | None) -> bool:  # noqa: ARG001 - events may be in transit
         return False
 
 
 def _make_sure_of_descriptors() -> None:
-    """Raise now if there are too few: watchdog leaks the first two if it gets no third."""
+    """Raise now if descriptors run out: watchdog leaks the first two if it gets no third."""
     with ExitStack() as stack:
         for end in (end for _ in range(2) for end in os.pipe()):
             stack.callback(os.close, end)
