@@ -152,6 +152,22 @@ async def test_a_rebuilt_index_equals_a_fresh_one(services: BackendServices, tmp
         assert await found(memory, "roof stairs harbour") == hits
 
 
+async def test_the_keywords_of_a_rebuilt_index_are_in_one_segment(
+    services: BackendServices, workspace: Path
+) -> None:
+    for number in range(3):
+        lines = (f"Ship {line} of fleet {number} came in by the tide of that morning." for line in range(700))
+        (workspace / "memory" / f"{number}.md").write_text("\n".join(lines), encoding="utf-8")
+    segments = "SELECT count(DISTINCT segid) FROM chunks_fts_idx"
+    async with opened(services, None, **SMALLER) as memory:
+        await memory.sync()
+        assert rows(memory, segments) > [(1,)]
+        await memory.sync(force=True)
+
+        assert rows(memory, segments) == [(1,)]
+        assert len(await memory.search("tide fleet")) > 1
+
+
 async def test_a_search_that_spans_the_swap_answers_from_the_new_index(services: BackendServices) -> None:
     """Its candidates are of the old one, whose passages are gone when their text is read."""
     embedder = SlowQuestions()

@@ -47,6 +47,8 @@ REPLACE = "".join(
         (LIVE.words, NEXT.words),
     )
 )
+ONE_SEGMENT = "INSERT INTO {keywords} ({keywords}) VALUES ('optimize')"
+"""Merges the segments that a rebuild has written, so that a question looks up each word once."""
 ANY_VECTOR_CHANGED = "INSERT INTO vector_changes (embedding_id) VALUES (NULL)"
 OF_REBUILD = (NEXT.files, NEXT.chunks, NEXT.keywords, NEXT.words)
 DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in OF_REBUILD)
@@ -172,6 +174,7 @@ def swap(
         IndexProblem: another rebuild has taken them over.
     """
     tables.check_owner(connection)
+    connection.execute(tables.sql(ONE_SEGMENT))
     if space is not None:
         connection.execute(LET_GO_OF_VECTORS, (now_ms, *space.identity))
         index_meta.store_space(connection, space)
