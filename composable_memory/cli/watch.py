@@ -19,7 +19,7 @@ from composable_memory.folder_identity import FolderIdentity
 from composable_memory.json_documents import document
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
-from composable_memory.state.folders import make_state_folder
+from composable_memory.state.folders import existing_folder, make_state_folder
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import (
     BackendDegraded,
@@ -58,9 +58,10 @@ async def stay_open(
     `beside`, it is an error if nothing watches the notes.
     """
     printer = _Printer(as_json=as_json)
+    workspace = await asyncio.to_thread(existing_folder, target.workspace)
     state = await asyncio.to_thread(make_state_folder, target.state_dir or default_state_dir(os.environ))
     async with (
-        end_signals(state, target.workspace, *needs) as end,
+        end_signals(state, workspace, *needs) as end,
         open_memory(target.workspace, target.state_dir) as memory,
     ):
         if beside is None:

@@ -91,6 +91,16 @@ def test_both_signals_end_it_well(place: list[str], with_signal: signal.Signals)
         assert watch.end(with_signal) == (0, "", "")
 
 
+def test_it_ends_when_a_workspace_in_the_home_folder_is_gone(
+    place: list[str], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(workspace.parent))
+    with RunningCli("watch", f"--workspace=~/{workspace.name}", *place[2:]) as process:
+        assert process.stdout.readline()
+        workspace.rename(workspace.with_name("elsewhere"))
+        assert process.wait(LIMIT_S) == 0
+
+
 def test_it_ends_when_the_state_folder_is_gone(place: list[str], state_dir: Path) -> None:
     with watching(place, "--json") as watch:
         watch.document()
