@@ -132,7 +132,7 @@ def _with_options(function: Command) -> Callable[..., None]:
 
 
 def require_home(path: Path) -> None:
-    """Refuse a path like `~somebody/notes` where the system knows no such user."""
+    """Refuse a path like `~somebody/notes` if the system knows no such user."""
     if problem := homeless(str(path)):
         raise typer.BadParameter(problem)
 

@@ -47,9 +47,9 @@ app = typer.Typer()
 
 
 class _Harmless(CheckedCommand):
-    """A command that does not exit with 2 when it is called wrongly: Claude Code takes that for a veto.
+    """A command that does not exit with 2 on wrong usage: Claude Code takes that for a veto.
 
-    It would throw away every prompt of the user, for a folder that has moved since the hook was entered.
+    It would reject every prompt of the user just because a folder was moved since the hook was added.
     """
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:

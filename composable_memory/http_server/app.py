@@ -140,7 +140,7 @@ def _content(description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _answer_schema(tool: Tool, schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's reply, adding the schemas it refers to to `schemas`."""
+    """Return the schema of a tool's reply, and put its definitions into `schemas`."""
     model = tool.run.__annotations__.get("return")
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return {"type": "object"}

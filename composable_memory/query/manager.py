@@ -282,7 +282,7 @@ class ComposableMemoryManager:
     ) -> MemoryFileSlice:
         """Read from the primary; if it does not have the file, try the other backends that read files.
 
-        A file that no backend has has empty text.
+        A file that no backend has is returned with empty text.
 
         Raises:
             MemoryPathError: no backend may read this path.
