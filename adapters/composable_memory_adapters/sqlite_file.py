@@ -403,7 +403,7 @@ class _Lane:
         """Wait until the threads have ended, and close their connections; must not run on the event loop."""
         self._pool.shutdown()
         for held in self._idle:
-            _part(held.connection)
+            _close(held.connection)
 
     def _do(self, job: Job, work: Callable[[Connection], T], within: Transaction) -> T:
         try:
@@ -432,7 +432,7 @@ class _Lane:
                     raise
                 with self._recoveries.counted(cause):
                     if held is not None:
-                        _part(held.connection)
+                        _close(held.connection)
                     held = None
                     held = self._opened()
                     return _do_once(held.connection, job, work, within)
@@ -488,7 +488,7 @@ def _empty_log(connection: Connection) -> bool:
     return True
 
 
-def _part(connection: Connection) -> None:
+def _close(connection: Connection) -> None:
     """Close a connection; the last writer checkpoints its log first."""
     with contextlib.suppress(apsw.Error):
         if not connection.readonly("main"):

@@ -99,7 +99,7 @@ class BuiltinMemory:
             backend_id=BACKEND_ID,
         )
         self._index = IndexFile(settings, services, debounce, self._scheduler)
-        self._release = Once(self._let_go, name="builtin-close")
+        self._release = Once(self._close_all, name="builtin-close")
 
     async def open(self) -> None:
         """Open the index file and read its counts; called once, by `open_builtin`."""
@@ -285,7 +285,7 @@ class BuiltinMemory:
         self._index.refuse()
         await self._release()
 
-    async def _let_go(self) -> None:
+    async def _close_all(self) -> None:
         await self._scheduler.stop()
         await self._flights.close()
         await self._index.close()

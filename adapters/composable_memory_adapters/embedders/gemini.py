@@ -1,7 +1,7 @@
-"""Google's Gemini API, which embeds questions otherwise than passages.
+"""Google's Gemini API, which embeds queries and passages differently.
 
-The API takes 100 texts a request and cuts texts that are too long for the model itself; free accounts have
-30,000 tokens a minute, which is about what the default of `max_batch_bytes` holds.
+The API takes 100 texts per request and truncates texts that are too long for the model; free accounts have
+30,000 tokens a minute, about as much as the default of `max_batch_bytes`.
 """
 
 import re
@@ -36,12 +36,12 @@ class GeminiSettings(SettingsWithJobs):
     @field_validator("base_url", mode="after")
     @classmethod
     def _without_openai(cls, base_url: str) -> str:
-        """Remove the end of the address under which Gemini speaks as OpenAI does."""
+        """Strip the suffix of the address at which Gemini offers OpenAI's API."""
         return re.sub(r"/openai(?:/.*)?$", "", base_url)
 
 
 class GeminiEmbedder(EmbedderWithJobs[GeminiSettings]):
-    """Google's models. Vectors that are asked to be shorter do not come at unit length; they are scaled."""
+    """Google's models. Shortened vectors do not have unit length, so they are scaled here."""
 
     provider = RemoteProvider(
         id="gemini",
@@ -58,25 +58,25 @@ class GeminiEmbedder(EmbedderWithJobs[GeminiSettings]):
 
     @classmethod
     def keys(cls, key: str) -> Sequence[str]:
-        """Return the keys between the commas, but leave JSON whole."""
+        """Split the key at commas, unless it is JSON."""
         if key.startswith("{"):
             return [key]
         return [one.strip() for one in key.split(",") if one.strip()]
 
     @classmethod
     def credential(cls, key: str) -> Mapping[str, str]:
-        """Return the header for a token of OAuth, or for an API key."""
+        """Return the header for an OAuth token or an API key."""
         token = _token(key)
         return {"Authorization": f"Bearer {token}"} if token else {"x-goog-api-key": key}
 
     async def request_vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
-        """Ask for the vectors of all texts; the answer has their order."""
+        """Request the vectors of all texts; they come in the same order."""
         path = f"models/{quote(self.model)}:batchEmbedContents"
         answer = await self.post(path, {"requests": [self._request(text, kind) for text in texts]}, _Answer)
         return [item.values for item in answer.embeddings]
 
     def job_api(self, client: "JobClient") -> "JobApi":
-        """Return Gemini's interface for jobs."""
+        """Return Gemini's batch job API."""
         from composable_memory_adapters.embedders.batch_jobs.gemini import GeminiJobs
 
         return GeminiJobs(client, model=self.model, base_url=self.settings.base_url, request=self._request)
@@ -105,7 +105,7 @@ class _Answer(BaseModel):
 
 
 def _token(key: str) -> str | None:
-    """Return the `token` of a key that is JSON."""
+    """Return the `token` of a key that is a JSON object; None for any other key."""
     try:
         held: object = from_json(key)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A thread of its own for a model in this process, which is loaded by the first call."""
+"""A dedicated thread for a model in this process, which the first call loads."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class ModelThread(Generic[ModelT]):
-    """Loads a model and does all work with it, one piece after the other, until it is closed.
+    """Loads a model and runs all work with it, one call at a time, until it is closed.
 
-    `provider` and `model` name it in errors. `free` lets go of the memory that Python does not know of.
+    `provider` and `model` name it in errors. `free` releases memory that Python does not manage.
     """
 
     def __init__(self, provider: str, model: str, *, free: Callable[[ModelT], None] = lambda _: None) -> None:
@@ -27,10 +27,10 @@ class ModelThread(Generic[ModelT]):
         self._is_closed = False
 
     async def run(self, load: Callable[[], ModelT], work: Callable[[ModelT], T]) -> T:
-        """Return what `work` makes of the model, which `load` returns if no call was there before.
+        """Run `work` on the model, which `load` creates on the first call.
 
         Raises:
-            EmbedderUnavailable: it is closed, or was before the work began.
+            EmbedderUnavailable: it is closed, or was closed before the work began.
         """
 
         def in_thread() -> T:
@@ -42,12 +42,12 @@ class ModelThread(Generic[ModelT]):
 
         try:
             future = asyncio.get_running_loop().run_in_executor(self._thread, in_thread)
-        except RuntimeError as error:  # how an executor says that it was shut down
+        except RuntimeError as error:  # raised by an executor that was shut down
             raise self.closed() from error
         return await future
 
     async def close(self) -> None:
-        """Wait for the work that goes on and free the model; closing again does nothing."""
+        """Wait for running work and free the model; idempotent."""
         self._is_closed = True
         await asyncio.to_thread(self._thread.shutdown)
         if self._loaded is not None:
@@ -55,15 +55,15 @@ class ModelThread(Generic[ModelT]):
             await asyncio.to_thread(self._free, loaded)
 
     def closed(self) -> EmbedderUnavailable:
-        """Return the error of a call that comes too late."""
+        """Return the error for a call after closing."""
         return EmbedderUnavailable(*self._names, "the embedder is closed", "open a new one")
 
 
 def package_folder(package: str, provider: str, model: str, *, install: str) -> Path:
-    """Return the folder of an installed package, which is not imported.
+    """Return the folder of an installed package, without importing it.
 
     Raises:
-        EmbedderUnavailable: it is not installed; `install` says how to.
+        EmbedderUnavailable: it is not installed; `install` says how to install it.
     """
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:

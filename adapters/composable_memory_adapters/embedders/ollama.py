@@ -1,7 +1,7 @@
-"""Models that Ollama runs, on this machine or another.
+"""Models run by Ollama, on this machine or another.
 
-The default model reads 2,048 tokens. 6,000 bytes of English or Chinese are fewer; of mere signs they are
-more, and Ollama has to cut them itself. Versions from 0.13.5 on may refuse that: then lower `max_text_bytes`.
+The default model reads 2,048 tokens. 6,000 bytes of English or Chinese have fewer; of symbols alone they have
+more, and Ollama must truncate the text. Versions from 0.13.5 on may refuse that: then lower `max_text_bytes`.
 """
 
 from collections.abc import Sequence
@@ -49,20 +49,20 @@ class OllamaEmbedder(RemoteEmbedder[OllamaSettings]):
 
     @classmethod
     def native_dimensions(cls, model: str) -> int | None:
-        """Return the length for a model of the table; its tags differ in precision, not in length."""
+        """Return the length for a known model; its tags differ in precision, not in length."""
         return super().native_dimensions(model.partition(":")[0])
 
     async def request_vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:  # noqa: ARG002 - all alike
-        """Ask for all vectors at once."""
+        """Request all vectors at once."""
         length = self.requested_dimensions
         wanted = {"dimensions": length} if length is not None else {}
         body = {"model": self.model, "input": texts, **wanted}
         return (await self.post("api/embed", body, _Vectors)).embeddings
 
     def advice(self, failure: HttpFailure) -> str | None:
-        """Return how to start Ollama, how to get the model, or that Ollama is too old.
+        """Say how to start Ollama, how to get the model, or that Ollama is too old.
 
-        A path that is unknown and a missing model have the same status, but only this is explained in JSON.
+        An unknown path and a missing model have the same status, but only the latter is explained in JSON.
         """
         if failure.kind is FailureKind.UNREACHABLE:
             return f"start it with `ollama serve`, or set {self.provider.setting('base_url')}"

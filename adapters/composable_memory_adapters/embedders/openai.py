@@ -1,12 +1,12 @@
-"""OpenAI, and the providers that are asked in the same way: Mistral, Voyage, and any compatible server.
+"""OpenAI, and providers with the same API: Mistral, Voyage, and any compatible server.
 
-They differ in their models, their limits, and what they call the few parameters beside model and texts.
+They differ in their models, their limits, and the names of the few parameters besides model and texts.
 
-A token stands for at least one byte, so a request of at most as many bytes as the API takes tokens is never
-refused for its size. OpenAI takes 8,192 tokens a text and 300,000 a request; it would take 2,048 texts, but
-a hundred come back as 3 MB, which are read at once, and cost less when they are lost. Mistral takes 16,384
-tokens and 256 texts a request. Voyage takes 32,000 tokens a text, and cuts longer ones itself; 120,000 tokens
-a request with its largest models, more with others.
+A token is at least one byte, so a request with no more bytes than the API's limit of tokens is never refused
+for its size. OpenAI takes 8,192 tokens per text and 300,000 per request; it would take 2,048 texts, but the
+answer for a hundred is already 3 MB, and less is lost if it fails. Mistral takes 16,384 tokens and 256 texts
+per request. Voyage takes 32,000 tokens per text, and truncates longer ones; 120,000 tokens per request with
+its largest models, more with others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,15 +32,15 @@ TEXT_BYTES = "Longer texts are cut to this many bytes of UTF-8."
 
 
 class OpenAiStyleEmbedder(RemoteEmbedder[SettingsT]):
-    """Sends `{model, input}` to `/embeddings`, with what a provider takes beside them."""
+    """Sends `{model, input}` and a provider's own parameters to `/embeddings`."""
 
     dimensions_parameter: ClassVar[str | None] = None
-    """What the length of the vectors is called in a request; None where it cannot be asked for."""
+    """The request's parameter for the length of the vectors; None if it cannot be chosen."""
     kind_parameter: ClassVar[str | None] = None
-    """What is called `query` or `document` in a request; None where both are embedded alike."""
+    """The request's parameter for `query` or `document`; None if both are embedded alike."""
 
     def parameters(self, kind: Kind) -> Mapping[str, object]:
-        """Return what a request holds beside the model and the texts."""
+        """Return the request's parameters besides the model and the texts."""
         parameters: dict[str, object] = {}
         if self.kind_parameter is not None:
             parameters[self.kind_parameter] = kind
@@ -49,7 +49,7 @@ class OpenAiStyleEmbedder(RemoteEmbedder[SettingsT]):
         return parameters
 
     async def request_vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
-        """Ask for the vectors of all texts and put them into the order of the texts."""
+        """Request the vectors of all texts, and put them in the order of the texts."""
         body = {"model": self.model, "input": texts, **self.parameters(kind)}
         answer = await self.post("embeddings", body, _Answer)
         vectors = answer.in_order()
@@ -59,7 +59,7 @@ class OpenAiStyleEmbedder(RemoteEmbedder[SettingsT]):
 
 
 class _Item(BaseModel):
-    """One vector, and the index of its text in the request."""
+    """A vector, and the index of its text in the request."""
 
     model_config = ConfigDict(strict=True)
 
@@ -75,7 +75,7 @@ class _Answer(BaseModel):
     data: list[_Item]
 
     def in_order(self) -> list[Vector] | None:
-        """Return the vectors by their indexes, or as they come where none has one; None for nonsense."""
+        """Return the vectors by index, or as they come if none has one; None if the indexes make no sense."""
         if all(item.index is None for item in self.data):
             return [item.embedding for item in self.data]
         by_index = {item.index: item.embedding for item in self.data}
@@ -97,7 +97,7 @@ class OpenAiSettings(SettingsWithJobs):
 
 
 class OpenAiEmbedder(EmbedderWithJobs[OpenAiSettings], OpenAiStyleEmbedder[OpenAiSettings]):
-    """OpenAI's models; those of the third generation can be asked for shorter vectors."""
+    """OpenAI's models; those of the third generation can return shorter vectors."""
 
     provider = RemoteProvider(
         id="openai",
@@ -111,7 +111,7 @@ class OpenAiEmbedder(EmbedderWithJobs[OpenAiSettings], OpenAiStyleEmbedder[OpenA
     dimensions_parameter = "dimensions"
 
     def job_api(self, client: "JobClient") -> "JobApi":
-        """Return OpenAI's interface for jobs."""
+        """Return OpenAI's batch job API."""
         from composable_memory_adapters.embedders.batch_jobs.openai import OpenAiJobs
 
         return OpenAiJobs(client, model=self.model, parameters=self.parameters)
@@ -140,8 +140,8 @@ class OpenAiCompatibleSettings(RemoteSettings):
 class OpenAiCompatibleEmbedder(OpenAiStyleEmbedder[OpenAiCompatibleSettings]):
     """Whatever model the server offers.
 
-    No two servers agree on what they take beside model and texts, so nothing else is sent; `dimensions` says
-    how long the vectors are that they return. A query in `base_url`, such as `?api-version=…`, is kept.
+    No two servers agree on parameters besides model and texts, so nothing else is sent; `dimensions` states
+    the length of the vectors they return. A query in `base_url`, such as `?api-version=…`, is kept.
     """
 
     provider = RemoteProvider(id="openai-compatible", needs_key=False)
@@ -168,7 +168,7 @@ class MistralSettings(RemoteSettings):
 
 
 class MistralEmbedder(OpenAiStyleEmbedder[MistralSettings]):
-    """Mistral's models; `codestral-embed` can be asked for shorter vectors."""
+    """Mistral's models; `codestral-embed` can return shorter vectors."""
 
     provider = RemoteProvider(
         id="mistral",
@@ -198,7 +198,7 @@ class VoyageSettings(SettingsWithJobs):
 
 
 class VoyageEmbedder(EmbedderWithJobs[VoyageSettings], OpenAiStyleEmbedder[VoyageSettings]):
-    """Voyage's models, which embed questions otherwise than passages; recent ones have several lengths."""
+    """Voyage's models, which embed queries and passages differently; recent ones offer several lengths."""
 
     provider = RemoteProvider(
         id="voyage",
@@ -225,7 +225,7 @@ class VoyageEmbedder(EmbedderWithJobs[VoyageSettings], OpenAiStyleEmbedder[Voyag
     kind_parameter = "input_type"
 
     def job_api(self, client: "JobClient") -> "JobApi":
-        """Return Voyage's interface for jobs."""
+        """Return Voyage's batch job API."""
         from composable_memory_adapters.embedders.batch_jobs.openai import VoyageJobs
 
         return VoyageJobs(client, model=self.model, parameters=self.parameters)

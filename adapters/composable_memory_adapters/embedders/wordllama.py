@@ -1,7 +1,7 @@
 """Static word vectors from the package `wordllama`: no network, no GPU, no wait.
 
-A text's vector is the mean of the vectors of its tokens. The two files of the model are read from the folder
-of the package, which itself is not imported: that takes half a second and brings an HTTP client.
+A text's vector is the mean of its tokens' vectors. The model's two files are read from the package's folder;
+the package itself is not imported, since that takes half a second and loads an HTTP client.
 """
 
 import json
@@ -38,10 +38,10 @@ TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 TENSOR = "embedding.weight"
 
 SLICE_TEXTS = 64
-"""Texts of a batch that are embedded in one go; a query gets its turn between two slices."""
+"""How many texts of a batch to embed at a time; a query may get in between two slices."""
 
 SHORT_CHARS = 200
-"""Texts up to here are split without the library `tokenizers`, which takes a tenth of a search to load."""
+"""Texts up to this long are split without the library `tokenizers`; loading it takes a tenth of a search."""
 
 KIND: Final = {
     "type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
@@ -54,7 +54,7 @@ NORMALIZER: Final = {
         {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
     ],
 }
-"""The kind of tokenizer whose work on short texts is done here."""
+"""The only kind of tokenizer that `ShortTexts` implements."""
 
 INSTALL = "run `pip install wordllama`"
 REINSTALL = "run `pip install --force-reinstall wordllama`"
@@ -70,9 +70,9 @@ class WordLlamaSettings(SettingsModel):
 
 
 class WordLlamaEmbedder:
-    """Static word vectors, 256 numbers to a text, about 3,000 passages of 400 tokens a second and core.
+    """Static word vectors, 256 numbers per text; about 3,000 passages of 400 tokens a second on one core.
 
-    The model is loaded by the first call and lives in a thread of its own, which `close` ends.
+    The first call loads the model, which lives in a thread of its own until `close`.
     """
 
     id = PROVIDER
@@ -87,7 +87,7 @@ class WordLlamaEmbedder:
         return (await self.embed_batch([input]))[0]
 
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[list[float]]:
-        """Return the vectors of several texts, in their order.
+        """Return the vectors of several texts, in order.
 
         Raises:
             EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
@@ -100,14 +100,15 @@ class WordLlamaEmbedder:
         return vectors
 
     async def close(self) -> None:
-        """End the thread after the slice at work; closing again does nothing."""
+        """End the thread after the current slice; idempotent."""
         await self._thread.close()
 
 
 class _StaticModel:
-    """The two files in memory: what splits a text into tokens, and a vector for each token.
+    """The two files in memory: a tokenizer, and a vector for each token.
 
-    A short text alone, which is what a command asks for, is split here as long as the library is not loaded.
+    A single short text, which is all that a command embeds, is split here as long as the library is not
+    loaded.
     """
 
     def __init__(self, file: bytes, table: "npt.NDArray[np.float16 | np.float32]") -> None:
@@ -117,7 +118,7 @@ class _StaticModel:
 
     @classmethod
     def shared(cls) -> "_StaticModel":
-        """Return the model that another embedder of this process holds, or else load it."""
+        """Return the model that another embedder of this process has loaded, or else load it."""
         folder = package_folder(PROVIDER, PROVIDER, MODEL, install=INSTALL)
         with _LOADING:
             if (model := _LOADED.get(folder)) is None:
@@ -126,18 +127,18 @@ class _StaticModel:
 
     @classmethod
     def load(cls, folder: Path) -> "_StaticModel":
-        """Read the model from the package's folder; never downloads."""
+        """Read the model from the package's folder; never downloads anything."""
         try:
             return cls((folder / TOKENIZER).read_bytes(), _read_table(folder / WEIGHTS))
         except (ImportError, OSError, KeyError, TypeError, ValueError) as error:
             raise _unusable(error) from error
 
     def embed(self, texts: Sequence[str]) -> "Vectors":
-        """Return one row of unit length for each text, a row of zeros for a blank one."""
+        """Return one row per text, with unit length, or zeros for a blank text."""
         import numpy as np
 
         if len(texts) == SLICE_TEXTS:
-            # Takes 90 ms once, which a thousand passages earn back and a few questions never do.
+            # Takes 90 ms once, which pays off for a thousand passages, but never for a few queries.
             self._table = self._table.astype(np.float32, copy=False)
         rows = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
         for row, ids in zip(rows, self._token_ids(texts), strict=True):
@@ -148,15 +149,15 @@ class _StaticModel:
         return rows
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of some texts, of a blank one none; those of several on all cores."""
+        """Return the tokens of each text, none for a blank one; several texts are split on all cores."""
         sound = [_sound(text) for text in texts]
-        short = self._short  # which another thread may let go of
+        short = self._short  # another thread may clear it
         if short is not None and len(sound) == 1 and short.takes(sound[0]):
             return [short.token_ids(sound[0])]
         self._short = None
-        if len(sound) == 1:  # a question needs no threads
+        if len(sound) == 1:  # a query needs no threads
             return [self._tokenizer.encode(sound[0], add_special_tokens=False).ids]
-        # Without the places of the tokens in the text, which take a third of the time.
+        # Without the tokens' offsets, which take a third of the time.
         return [each.ids for each in self._tokenizer.encode_batch_fast(sound, add_special_tokens=False)]
 
     @cached_property
@@ -171,10 +172,10 @@ class _StaticModel:
 
 
 class ShortTexts:
-    """Splits short texts into the tokens that the library splits them into: byte-pair encoding with bytes.
+    """Splits short texts into the same tokens as the library: byte-pair encoding with byte fallback.
 
-    Of all neighbours those are joined first that the model has learnt to join first. What the model does not
-    know is split into the bytes of its UTF-8.
+    Adjacent pieces are merged in the order that the model has learnt. Unknown characters are split into the
+    bytes of their UTF-8.
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[str], special: Sequence[str]) -> None:
@@ -184,22 +185,22 @@ class ShortTexts:
 
     @classmethod
     def of(cls, file: bytes) -> "ShortTexts | None":
-        """Return it for the file of a tokenizer, None where the tokenizer is of another kind.
+        """Build it from a tokenizer's file; None if the tokenizer is of another kind.
 
         Raises:
-            ValueError: it is no JSON.
+            ValueError: it is not JSON.
         """
         told = json.loads(file)
         model = told["model"]
         kind = {name: one for name, one in model.items() if name not in ("vocab", "merges")}
         is_known = kind == KIND and told.get("normalizer") == NORMALIZER
-        is_joined = isinstance(next(iter(model["merges"]), ""), str)  # later files have a list for each pair
+        is_joined = isinstance(next(iter(model["merges"]), ""), str)  # newer files have a list for each pair
         if not (is_known and is_joined) or told.get("pre_tokenizer") is not None:
             return None
         return cls(model["vocab"], model["merges"], [one["content"] for one in told["added_tokens"]])
 
     def takes(self, text: str) -> bool:
-        """Return whether a text is short, and has no token in it that stands for something else."""
+        """Return whether a text is short and contains no special token."""
         return len(text) <= SHORT_CHARS and not any(one in text for one in self._special)
 
     def token_ids(self, text: str) -> list[int]:
@@ -227,14 +228,14 @@ def _unusable(error: Exception) -> EmbedderUnavailable:
 
 
 def _sound(text: str) -> str:
-    """Return what can be handed to the tokenizer, which is not written in Python: no half surrogate pair."""
+    """Replace lone surrogates, which the tokenizer refuses, by question marks; a blank text becomes empty."""
     if text.isspace():
         return ""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _read_table(path: Path) -> "npt.NDArray[np.float16]":
-    """Map the one tensor of a safetensors file: a length, a JSON header, and the numbers."""
+    """Map the single tensor of a safetensors file: a length, a JSON header, and the numbers."""
     import numpy as np
 
     with path.open("rb") as file:

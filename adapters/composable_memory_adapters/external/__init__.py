@@ -1,1 +1,1 @@
-"""Memories that are not ours, joined by settings: MCP servers, HTTP services, and search functions."""
+"""Third-party memories, connected by settings: MCP servers, HTTP services, and search functions."""

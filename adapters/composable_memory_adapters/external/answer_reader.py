@@ -1,7 +1,7 @@
-"""Reads what a foreign memory answers: where its results are, and what their fields mean (pure).
+"""Reads the answers of foreign memories: finds their results and maps their fields (pure).
 
-Where the settings do not say it, the names that such memories commonly use are tried, so that most need no
-mapping. Texts are data: nothing in them is followed, and no answer can make a result larger than its limits.
+If the settings do not say where these are, the names that such memories commonly use are tried, so that most
+need no mapping. Texts are data: no instruction in them is followed, and no answer can exceed the size limits.
 """
 
 import hashlib
@@ -25,30 +25,30 @@ from composable_memory_adapters.text.snippets import Snippet, SnippetMaker
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_RESULTS = 200
-"""More results of one answer are not looked at."""
+"""How many results of one answer are read."""
 MAX_CHARACTERS = 20_000
-"""What is kept of the text of a result."""
+"""How much of a result's text is kept."""
 MAX_READ = 1_000_000
-"""What is kept of a text that is read whole."""
+"""How much of a text is kept when it is read whole."""
 SHORT = 16 * 2**10
-"""An answer of fewer bytes is parsed at once: a thread takes 0.1 ms, which is many times as long."""
+"""A shorter answer, in bytes, is parsed in place: handing it to a thread takes 0.1 ms, many times as long."""
 AT_ONCE = 10_000
-"""An answer of fewer characters is read at once, which takes a millisecond, in Chinese five."""
+"""A shorter answer, in characters, is read in place, which takes a millisecond, or five for Chinese."""
 MAX_NAME = 300
 MAX_SCORE = 1e300
-"""A larger score is none."""
+"""A larger score is treated as missing."""
 MAX_NUMBER = 10**20
-"""Larger numbers are neither lines nor names."""
+"""Larger numbers are accepted neither as lines nor as names."""
 MOST_KEYS = 12
-"""So many keys are told of an answer that nobody could read."""
+"""How many keys of an unreadable answer to report."""
 TEXT_WEIGHT = 0.7
 LARGER = 2
-"""So many times as large as what was found the foreign memory is taken to be, to tell how rare words are.
+"""How many times larger than its results the foreign memory is assumed to be, to estimate how rare words are.
 
-What was found was found by these words: counted in it alone, the common ones are worth nothing.
+The results were found by these words: counted among them alone, common words would be worth nothing.
 """
 MAX_SCORED = 6_000
-"""Characters of a text that are scored, so that the longest answer takes 0.1 s."""
+"""How many characters of a text are scored, so that the longest answer takes 0.1 s."""
 _DEPTH = 4
 
 _LISTS = (
@@ -71,9 +71,9 @@ _NAMES = {
     "date": "date created_at createdAt updated_at timestamp".split(),
     "type": "type kind".split(),
 }
-"""By field, the common names for it, the best first."""
+"""The common names of each field, best first."""
 _FIELDS = {name: (field, rank) for field, names in _NAMES.items() for rank, name in enumerate(names)}
-"""By common name, the field and the rank of the name there."""
+"""The field of each common name, and its rank among that field's names."""
 
 
 class FieldNames(SettingsModel):
@@ -94,11 +94,11 @@ class FieldNames(SettingsModel):
 
 @dataclass(slots=True, kw_only=True)
 class Hit:
-    """What was read of a result. Its score changes on the way; a result is made of it at the end."""
+    """A result as it was read. Its score may change before a `MemorySearchResult` is made of it."""
 
     path: str
     place: str
-    """Its path or id as the answer has it."""
+    """Its path or id, exactly as in the answer."""
     text: str
     title: str
     lines: tuple[int, int]
@@ -107,17 +107,17 @@ class Hit:
 
     @property
     def key(self) -> tuple[str, tuple[int, int]]:
-        """Return what names it in one answer."""
+        """Return what identifies it within one answer."""
         return self.path, self.lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What an answer was read as: its results, best first, and what is wrong with the rest of it.
+    """The results read from an answer, best first, and what is wrong with the rest.
 
-    `dropped` counts the results without a text, `bad_scores` the scores that are none. `complaint` is what it
-    says instead of results. `keys` are those of an answer in which no results were found, or of a result
-    without a text.
+    `dropped` counts the results without a text, `bad_scores` those with an unusable score. `complaint` is
+    what the answer says instead of results. `keys` are the keys of an answer without recognisable results, or
+    of a result without a text.
     """
 
     hits: Sequence[Hit]
@@ -126,7 +126,7 @@ class Reading:
     complaint: str = ""
     keys: str | None = None
     found_at: str | None = None
-    """Where the results were; None where there are none."""
+    """Where the results were; None if there are none."""
 
 
 def read_answer(
@@ -138,9 +138,9 @@ def read_answer(
     score_is: Literal["similarity", "distance"] = "similarity",
     empty: str = "",
 ) -> Reading:
-    """Return the results in an answer, best first; equal places are taken once.
+    """Return the results in an answer, best first; of those with the same path and lines, the first.
 
-    A text that begins with `empty` says that there are none.
+    A text that begins with `empty` means that there are none.
     """
     said = _common(answer)[1].get("text") if isinstance(answer, dict) else answer
     if empty and isinstance(said, str) and said.strip().casefold().startswith(empty.casefold()):
@@ -171,7 +171,7 @@ def read_answer(
 
 
 def is_small(answer: JsonValue) -> bool:
-    """Return whether an answer holds so little that it may be read on an event loop."""
+    """Return whether an answer is small enough to be read on the event loop."""
     left, parts = AT_ONCE, [answer]
     while parts and left > 0:
         match parts.pop():
@@ -191,16 +191,16 @@ def results_of(
     query: KeywordQuery,
     as_of: datetime | None = None,
 ) -> tuple[MemorySearchResult, ...]:
-    """Return hits as results, each with what of its text answers the question.
+    """Convert hits to results, each with the snippet that best answers the query.
 
-    `as_of` is the time that the question is about: whether a result holds then is said with it.
+    `as_of` is the time that the query is about; each fact says whether it holds then.
     """
     snippets = SnippetMaker(query)
     return tuple(_result(hit, snippets.snippet(hit.text), as_of) for hit in hits)
 
 
 def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[str, str]]:
-    """Return where the results of an answer are, and the name of each field that was found by itself."""
+    """Return where the results of an answer are, and the detected name of each field."""
     found_at, rows = _found(answer, results_at)
     names: dict[str, str] = {}
     for row in (rows or ())[:MAX_RESULTS]:
@@ -210,7 +210,7 @@ def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[st
 
 
 def text_of(answer: JsonValue, names: FieldNames) -> str:
-    """Return the whole text in the answer of a tool that reads one thing; empty where there is none."""
+    """Return the whole text in the answer of a tool that reads one thing; empty if there is none."""
     found = _find(answer)
     configured = {name: path for name, path in names if path is not None}
     rows = [*found[1], *_relations(answer)] if found else []
@@ -218,10 +218,10 @@ def text_of(answer: JsonValue, names: FieldNames) -> str:
 
 
 def parsed(data: bytes | str) -> JsonValue:
-    """Return what JSON says; halves of surrogate pairs and bytes that are no UTF-8 become question marks.
+    """Parse JSON, replacing lone surrogates and bytes that are not UTF-8 by question marks.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
     """
     try:
         return cast("JsonValue", from_json(data))
@@ -230,10 +230,10 @@ def parsed(data: bytes | str) -> JsonValue:
 
 
 def sound_json(data: bytes | str) -> bytes:
-    """Return JSON without what stricter readers refuse.
+    """Return JSON without anything that stricter parsers refuse.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
     """
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
@@ -243,9 +243,9 @@ def sound_json(data: bytes | str) -> bytes:
 
 
 def joined(readings: Sequence[Reading]) -> Reading:
-    """Return the answers to the words of a question as one: first what has most of them, and rare ones.
+    """Merge the answers to a query's single words; results with more and rarer words come first.
 
-    A word counts the less the more results it has; one without any keeps the scores of the others down.
+    The more results a word has, the less it counts; a word without any lowers the scores of all.
     """
     if len(readings) == 1:
         return readings[0]
@@ -272,10 +272,10 @@ def compared(
     query: KeywordQuery,
     stems: StemCache | None = None,
 ) -> Sequence[Hit]:
-    """Return hits scored as the builtin memory scores: 0.7 by their words, 0.3 by their own scores.
+    """Rescore hits as the builtin memory would: 0.7 by their words, 0.3 by their own scores.
 
-    What a foreign score stands for nobody knows, and a place says nothing at all of a list in which nothing
-    answers. A word counts the less the more of the results have it.
+    The meaning of a foreign score is unknown, and ranks say nothing at all if no result in the list is an
+    answer. The more of the results have a word, the less it counts.
     """
     if not hits or not query.terms:
         return hits
@@ -287,9 +287,9 @@ def compared(
 
 
 def pick(value: JsonValue, path: str) -> JsonValue:
-    """Return what is at a path such as `data.results` or `0.hits`; None where there is nothing.
+    """Return the value at a path such as `data.results` or `0.hits`; None if there is nothing.
 
-    A list in between is looked through: `groups.items` are the items of all groups.
+    A list on the way is mapped over: `groups.items` means the items of all groups.
     """
     for part in path.split(".") if path else ():
         if isinstance(value, list) and not part.isdigit():
@@ -304,13 +304,13 @@ def pick(value: JsonValue, path: str) -> JsonValue:
 
 
 def _complaint(answer: JsonValue) -> str:
-    """Return what an answer without results says: a text where they were expected, or an `error`."""
+    """Return what an answer without results says: a text in place of results, or an `error`."""
     said = answer.get("error") if isinstance(answer, dict) else answer
     return said.strip() if isinstance(said, str) else ""
 
 
 def _keys(answer: JsonValue) -> str:
-    """Return the keys of an answer, those within another one behind it and a dot."""
+    """List the keys of an answer; nested ones follow their parent's key and a dot."""
     if not isinstance(answer, dict):
         return f"none (it is a {type(answer).__name__})"
     names = [
@@ -323,12 +323,12 @@ def _keys(answer: JsonValue) -> str:
 
 
 def _found(answer: JsonValue, results_at: str | None) -> tuple[str, list[JsonValue] | None]:
-    """Return where the results of an answer are, and the results; None where nothing says that it has any."""
+    """Return where an answer's results are, and the results; None if it has no recognisable ones."""
     if not results_at:
         return _find(answer) or ("", [] if answer in (None, "", {}) else None)
     folder, _, name = results_at.rpartition(".")
     rows = pick(answer, results_at)
-    if rows is None:  # some say null for an empty list
+    if rows is None:  # some servers send null for an empty list
         around = pick(answer, folder)
         is_empty = not answer or (isinstance(around, dict) and name in around)
         return results_at, [] if is_empty else None
@@ -336,7 +336,7 @@ def _found(answer: JsonValue, results_at: str | None) -> tuple[str, list[JsonVal
 
 
 def _relations(answer: JsonValue) -> list[JsonValue]:
-    """Return what a graph says of two entities, each as a sentence."""
+    """Return a graph's relations between entities, each as a sentence."""
     given = answer.get("relations") if isinstance(answer, dict) else None
     rows = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
     said = [(row.get("from"), str(row.get("relationType")).replace("_", " "), row.get("to")) for row in rows]
@@ -344,7 +344,7 @@ def _relations(answer: JsonValue) -> list[JsonValue]:
 
 
 def _find(answer: JsonValue, depth: int = _DEPTH) -> tuple[str, list[JsonValue]] | None:
-    """Return the first list of results in an answer and where it is; a text alone is one result."""
+    """Return the first list of results in an answer, and where it is; a text alone is a single result."""
     if isinstance(answer, list):
         return "", answer
     if isinstance(answer, str):
@@ -366,9 +366,9 @@ def _find(answer: JsonValue, depth: int = _DEPTH) -> tuple[str, list[JsonValue]]
 
 
 def _fields(row: JsonValue, configured: Mapping[str, str]) -> dict[str, JsonValue]:
-    """Return the fields of a result by their configured names, or by the first common ones.
+    """Return a result's fields by their configured names, or else by the first common ones.
 
-    An empty name stands for nothing.
+    An empty configured name means that there is no such field.
     """
     if not isinstance(row, dict):
         return {"text": row}
@@ -379,14 +379,14 @@ def _fields(row: JsonValue, configured: Mapping[str, str]) -> dict[str, JsonValu
 
 
 def _common(row: Mapping[str, JsonValue]) -> tuple[dict[str, str], dict[str, JsonValue]]:
-    """Return the fields of a result by their common names: the names found, and the values.
+    """Return the names and values of a result's fields that have common names.
 
-    What stands in the result itself goes before what is a level deeper.
+    Fields of the result itself take precedence over those one level deeper.
     """
     names: dict[str, str] = {}
     values: dict[str, JsonValue] = {}
     levels: list[tuple[str, Mapping[str, JsonValue]]] = [("", row)]
-    for prefix, level in levels:  # which grows by what is within the first
+    for prefix, level in levels:  # grows while the first level is read
         ranks: dict[str, int] = {}
         for name, value in level.items():
             if isinstance(value, dict):
@@ -396,7 +396,7 @@ def _common(row: Mapping[str, JsonValue]) -> tuple[dict[str, str], dict[str, Jso
                 field, rank = _FIELDS[name]
                 if rank < ranks.get(field, rank + (field not in names)):
                     ranks[field], names[field], values[field] = rank, f"{prefix}{name}", value
-    if "entityType" in row and "id" not in names and "title" in names:  # of a graph, where names are ids
+    if "entityType" in row and "id" not in names and "title" in names:  # a graph, where names serve as ids
         names["id"], values["id"] = names["title"], values["title"]
     return names, values
 
@@ -457,11 +457,11 @@ def _result(hit: Hit, shown: Snippet, as_of: datetime | None) -> MemorySearchRes
 
 
 def _ranked(hits: Sequence[Hit]) -> Sequence[Hit]:
-    """Return hits with scores in [0, 1], best first: their own if all have one, else by their places."""
+    """Return hits with scores in [0, 1], best first: their own if all have one, else by rank."""
     given = [hit.score for hit in hits if hit.score is not None]
     values: Sequence[float]
     if len(given) == len(hits):
-        if given and given[0] < 0.0 and given == sorted(given):  # as BM25 of SQLite: the lowest is the best
+        if given and given[0] < 0.0 and given == sorted(given):  # like SQLite's BM25: the lowest is the best
             given = [-score for score in given]
         order = sorted(range(len(hits)), key=lambda at: -given[at])
         hits, sound = [hits[at] for at in order], [given[at] for at in order]
@@ -494,14 +494,14 @@ def _line(value: JsonValue) -> int:
 
 
 def _name(value: JsonValue) -> str:
-    """Return a name without what would make it another path, or steer a terminal."""
+    """Return a name stripped of anything that would make it another path, or control a terminal."""
     if value is None:
         return ""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
         value = str(value)
     if not isinstance(value, str) or not value:
         return ""
-    if value.isalnum():  # as most are that stand for nothing else
+    if value.isalnum():  # true for most values that are only ids
         return value[:MAX_NAME]
     bare = "".join(char for char in value.replace("\\", "/") if char.isprintable())
     parts = [part for part in bare.strip().split("/") if part not in ("", ".", "..")]

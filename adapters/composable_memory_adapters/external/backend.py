@@ -1,4 +1,4 @@
-"""A memory over a foreign one: asks it, reads its answer, and says what was left out."""
+"""A backend for a foreign memory: queries it, reads its answer, and reports what was left out."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
@@ -49,33 +49,33 @@ T = TypeVar("T")
 CAPABILITIES = frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.RAW_ANSWER, Capability.RETAIN})
 
 MAX_WORDS = 8
-"""Words of a question that are asked for one by one."""
+"""How many words of a query are asked for one by one."""
 USE_S = 15.0
-"""How long reading or adding one thing may take."""
+"""How long reading or adding one thing may take, in seconds."""
 MOST_KEPT = 300
-"""Results that can be read whole without asking again."""
+"""How many recent results can be read whole without asking again."""
 RESERVED = frozenset({"bank", "file", "memory", "sessions"})
-"""Ids under which its results would look like files of the workspace."""
+"""Ids under which results would look like files of the workspace."""
 
 
 class Source(Protocol):
-    """What a foreign memory is asked through. Cancelling a call leaves it usable."""
+    """The connection to a foreign memory. Cancelling a call leaves it usable."""
 
     provider: str
-    """What it is, as the status says it."""
+    """Its name in the status."""
     found: Mapping[str, JsonValue]
-    """The settings that say what it found out by itself when it was asked."""
+    """Settings that state explicitly what it has detected."""
 
     async def ask(self, query: str, limit: int) -> JsonValue:
         """Return its answer as JSON, or as a text.
 
         Raises:
-            BackendError: it did not answer, refused, or answered what nobody can read.
+            BackendError: it did not answer, refused, or sent an unreadable answer.
         """
         ...
 
     async def use(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
-        """Have it read `path`, or add `text`, and return what it says; None where nothing says how.
+        """Have it read `path`, or add `text`, and return its reply; None if the settings do not say how.
 
         Raises:
             BackendError: it did not answer, or refused.
@@ -83,12 +83,12 @@ class Source(Protocol):
         ...
 
     async def close(self) -> None:
-        """Release everything; calling it again does nothing."""
+        """Release everything; idempotent."""
         ...
 
 
 class ExternalMemory:
-    """Keeps `MemorySearchManager` and `SupportsAnswer` over a `Source`.
+    """Implements `MemorySearchManager` and `SupportsAnswer` for a `Source`.
 
     Raises:
         BackendUnavailable: its id could be mistaken for a folder of notes, or a drive.
@@ -108,7 +108,7 @@ class ExternalMemory:
         self._stems = StemCache(MOST_KEPT)
         self._calls: set[asyncio.Task[Any]] = set()
         self._answered: dict[str, tuple[str, str, str]] = {}
-        """What was answered last, by its citation: the path here, the place there, and the text."""
+        """The latest results by citation: the path here, the path or id there, and the text."""
 
     async def search(
         self, query: str, options: SearchOptions | None = None
@@ -117,7 +117,7 @@ class ExternalMemory:
         return (await self.answer(query, options)).results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Ask, and name what could not be read.
+        """Query it, and report what could not be read.
 
         Raises:
             BackendError: the foreign memory failed.
@@ -136,7 +136,7 @@ class ExternalMemory:
             reading, hits, results = await asyncio.to_thread(self._read, answers, analysed, options)
         for hit, one in zip(hits, results, strict=True):
             citation = format_citation(one.path, one.start_line, one.end_line)
-            self._answered.pop(citation, None)  # the latest are the last
+            self._answered.pop(citation, None)  # reinserted below, so that the latest come last
             self._answered[citation] = hit.path, hit.place, hit.text
         for citation in [*self._answered][:-MOST_KEPT]:
             del self._answered[citation]
@@ -147,7 +147,7 @@ class ExternalMemory:
         )
 
     async def raw_answer(self, query: str) -> JsonValue:
-        """Return what the foreign memory answers, before it is read.
+        """Return the foreign memory's answer, before it is read.
 
         Raises:
             BackendError: the foreign memory failed.
@@ -157,7 +157,7 @@ class ExternalMemory:
         return answers if self._settings.ask_by == "words" else next(iter(answers.values()))
 
     async def found_settings(self, query: str) -> Mapping[str, JsonValue]:
-        """Return the settings that say outright what was found out by itself.
+        """Return the settings that state explicitly what was detected.
 
         Raises:
             BackendError: the foreign memory failed.
@@ -175,13 +175,13 @@ class ExternalMemory:
         return await self._until_closed(self._source.ask(query, limit), "search")
 
     def _as_of(self, options: SearchOptions) -> datetime:
-        """Return the time that a question is about: the end of what it names, as far as that is past."""
+        """Return the time that a query is about: the end of the period it names, but not in the future."""
         now = options.now or self._clock()
         window = window_of(options.intent.time_hints, now) if options.intent else None
         return min(window.end, now) if window else now
 
     def _asked(self, text: str, query: KeywordQuery) -> Sequence[str]:
-        """Return what is asked for one by one: the question, or its words, of which it may have none."""
+        """Return the queries to send: the whole question, or its words, of which there may be none."""
         if self._settings.ask_by == "words":
             return query.terms[:MAX_WORDS]
         return (within(text, self._settings.query_limit),)
@@ -189,7 +189,7 @@ class ExternalMemory:
     def _read(
         self, answers: Sequence[JsonValue], query: KeywordQuery, options: SearchOptions
     ) -> tuple[Reading, Sequence[Hit], tuple[MemorySearchResult, ...]]:
-        """Return what answers were read as, and what is wanted of it: the hits, and their results."""
+        """Return the merged answers, and what is wanted of them: the hits, and their results."""
         settings = self._settings
         reading = joined(
             [
@@ -211,14 +211,14 @@ class ExternalMemory:
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Return the text of a result: what the server reads there, or else the passage last answered.
+        """Return the text of a result: what the server reads there, or else the last passage found there.
 
-        Lines are those of what the server reads; a passage is returned whole.
+        Line numbers apply to what the server reads; a passage is returned whole.
 
         Raises:
             BackendError: the server failed.
             MemoryPathError: it cannot be read.
-            UnsupportedOperation: it is no path of a result.
+            UnsupportedOperation: it is not the path of a result.
         """
         self._require_open("read_file")
         if not rel_path.startswith(f"{self._id}{FOREIGN}"):
@@ -239,14 +239,14 @@ class ExternalMemory:
         return MemoryFileSlice(path=path, text=passage)
 
     def retains(self) -> bool:
-        """Return whether its settings want what is remembered to be written to it."""
+        """Return whether the settings want notes remembered here to be written to it too."""
         return self._settings.writes
 
     async def retain(self, text: str, place: str) -> None:
         """Write a sentence to it.
 
         Raises:
-            BackendError: it could not be written, or nothing says how.
+            BackendError: it could not be written, or the settings do not say how.
         """
         self._require_open("retain")
         given = {"text": text, "path": place}
@@ -262,21 +262,21 @@ class ExternalMemory:
             raise BackendTimeout(self._id, what, limit_s=USE_S, elapsed_s=USE_S) from None
 
     def status(self) -> MemoryProviderStatus:
-        """Return what it is."""
+        """Return its id and provider."""
         return MemoryProviderStatus(backend=self._id, provider=self._source.provider)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Return that nothing is embedded here."""
+        """Report that nothing is embedded here."""
         self._require_open("probe")
         return MemoryEmbeddingProbeResult(ok=False, error="it does its own embedding, if any")
 
     async def probe_vector_availability(self) -> bool:
-        """Return that no vectors are searched here."""
+        """Return False: no vectors are searched here."""
         self._require_open("probe")
         return False
 
     async def close(self) -> None:
-        """End what is under way and release the source; calling it again does nothing."""
+        """Cancel running calls and release the source; idempotent."""
         self._is_closed = True
         for call in self._calls:
             call.cancel()
@@ -289,7 +289,7 @@ class ExternalMemory:
             )
 
     async def _until_closed(self, call: Coroutine[object, object, T], operation: str) -> T:
-        """Return what a call returns; closing ends it, as does giving up on it."""
+        """Return the result of a call; closing the memory ends it, as does cancellation."""
         task = asyncio.create_task(call, name=f"ask {self._id}")
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)

@@ -1,6 +1,6 @@
-"""The transport to an MCP server on standard input and output, with the server under our guard.
+"""The stdio transport to an MCP server, with the server under our supervision.
 
-The library's own starts a process that may outlive us, and holds a line in memory however long it is.
+The library's own transport starts a process that may outlive us, and buffers a line however long it is.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from composable_memory_adapters.external.answer_reader import sound_json
 from composable_memory_ops_logs import redact
 
 MAX_LINE = 16 * 2**20
-"""Bytes of one message."""
+"""The most bytes in one message."""
 MAX_WAITING = 1_000
-"""Messages that wait to be read; a server that sends more is no longer heard."""
+"""How many messages may wait to be read; if a server sends more, the stream is ended."""
 TAIL = 2_000
-"""Bytes of its error output that are kept, to tell why it ended."""
+"""How many bytes of its error output to keep, to explain why it ended."""
 
 Streams: TypeAlias = tuple[
     anyio.abc.ObjectReceiveStream[SessionMessage | Exception], anyio.abc.ObjectSendStream[SessionMessage]
@@ -40,11 +40,11 @@ async def guarded_stdio(
     on_end: Callable[[str], None],
     tell: Callable[[str], str] = redact,
 ) -> AsyncIterator[Streams]:
-    """Start a server and yield the streams to and from it; leaving the block ends it and all it has started.
+    """Start a server and yield the streams from and to it; leaving the block ends all its processes.
 
-    Lines that are no messages are passed over: some servers print greetings. Where the server ends, or sends
-    what nobody can hold, the stream from it ends, and `on_end` is told why before, in the words that `tell`
-    lets through.
+    Lines that are not messages are ignored: some servers print greetings. If the server ends, or sends more
+    than can be buffered, the stream from it ends; before that, `on_end` is called with the reason, filtered
+    by `tell`.
 
     Raises:
         BackendUnavailable: the command cannot be started.
@@ -82,7 +82,7 @@ async def guarded_stdio(
 
 
 class _Incoming:
-    """Makes messages of what a server writes."""
+    """Parses messages from a server's output."""
 
     def __init__(self, on_end: Callable[[str], None]) -> None:
         self._on_end = on_end
@@ -92,7 +92,7 @@ class _Incoming:
         self._line = bytearray()
 
     def take(self, descriptor: int, data: bytes) -> None:
-        """Take what came on standard output (1) or error output (2)."""
+        """Handle data from standard output (1) or error output (2)."""
         if descriptor == 2:
             self.said = (self.said + data)[-TAIL:]
             return
@@ -106,7 +106,7 @@ class _Incoming:
             self.end(f"it sent a message of more than {MAX_LINE // 2**20} MiB")
 
     def end(self, why: str) -> None:
-        """End the stream: nobody waits for more."""
+        """End the stream: no more messages will come."""
         self._on_end(why)
         self._line.clear()
         self.send.close()
@@ -127,10 +127,10 @@ class _Incoming:
 
 
 def _message(line: bytes) -> JSONRPCMessage:
-    """Return a message; one that only strict readers refuse, for half a surrogate pair, is put right first.
+    """Parse a message; one with a lone surrogate, which only strict parsers refuse, is repaired first.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a message.
     """
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -139,7 +139,7 @@ def _message(line: bytes) -> JSONRPCMessage:
 
 
 async def _write(messages: anyio.abc.ObjectReceiveStream[SessionMessage], descriptor: int) -> None:
-    """Write messages to the pipe until nobody reads it."""
+    """Write messages to the pipe until nobody reads from it."""
     pipe = os.fdopen(descriptor, "wb", buffering=0)
     transport, protocol = await asyncio.get_running_loop().connect_write_pipe(_Flow, pipe)
     try:
@@ -150,12 +150,12 @@ async def _write(messages: anyio.abc.ObjectReceiveStream[SessionMessage], descri
             if transport.is_closing():
                 return
     finally:
-        if not transport.is_closing():  # or it would be told twice that it is lost
+        if not transport.is_closing():  # otherwise `connection_lost` would be called twice
             transport.abort()
 
 
 class _Flow(asyncio.BaseProtocol):
-    """Knows whether the pipe has room."""
+    """Tracks whether the pipe has room."""
 
     def __init__(self) -> None:
         self.can_write = asyncio.Event()
@@ -172,13 +172,13 @@ class _Flow(asyncio.BaseProtocol):
 
 
 async def _watch(server: GuardedProcess, incoming: _Incoming, tell: Callable[[str], str]) -> None:
-    """End the stream from a server that has ended, with what it said last."""
+    """End the stream when the server ends, with its last words of error output."""
     code = await server.wait()
-    said = _most_telling(tell(incoming.said.decode("utf-8", "replace")))
+    said = _error_line(tell(incoming.said.decode("utf-8", "replace")))
     incoming.end(f"it ended with code {code}" + (f": {said[:300]}" if said else ""))
 
 
-def _most_telling(said: str) -> str:
-    """Return the last line that names an error, as Node writes its version below it; else the last."""
+def _error_line(said: str) -> str:
+    """Return the last line that names an error (Node prints its version below it), else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "error" in line.lower()), lines[-1] if lines else "")

@@ -1,4 +1,4 @@
-"""Services over HTTP as backends: `kind: http`."""
+"""HTTP services as backends: `kind: http`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -29,15 +29,15 @@ from composable_memory_ops_logs import redact
 
 KIND = "http"
 MAX_ANSWER = 16 * 2**20
-"""Bytes of an answer, as of one of an MCP server."""
+"""The most bytes in an answer; the same as for an MCP server."""
 RETRIES = RetryPolicy(tries=2, first_wait_s=0.2)
-"""Somebody waits for the answer, and the other memories may have one."""
+"""Only two tries: the user is waiting, and the other memories may have the answer."""
 ONCE = RetryPolicy(tries=1)
 _read = partial(read_whole, limit=MAX_ANSWER)
 
 
 class HttpSource:
-    """Keeps `Source` over a service; redirects to other hosts are not followed."""
+    """Implements `Source` for a service; redirects to other hosts are not followed."""
 
     def __init__(
         self, settings: HttpSettings, *, backend_id: str, environ: Mapping[str, str], clock: Clock
@@ -55,10 +55,10 @@ class HttpSource:
         self._connection = Connection(client, credentials=[secret], headers=headers)
 
     async def ask(self, query: str, limit: int) -> JsonValue:
-        """Return what the service answers.
+        """Return the service's answer.
 
         Raises:
-            BackendError: it did not answer, refused, or its answer is no JSON.
+            BackendError: it did not answer, refused, or its answer is not JSON.
         """
         settings = self._settings
         words: dict[str, str | int] = {"limit": limit, "query": query}
@@ -67,7 +67,7 @@ class HttpSource:
         return self._parsed(answer) if len(answer) < SHORT else await asyncio.to_thread(self._parsed, answer)
 
     async def use(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
-        """Have it add something; None where the settings do not say how.
+        """Have it add something; None if the settings do not say how.
 
         Raises:
             BackendError: it did not answer, or refused.
@@ -102,21 +102,21 @@ class HttpSource:
         raise problem
 
     async def close(self) -> None:
-        """Close all connections; calling it again does nothing."""
+        """Close all connections; idempotent."""
         await self._connection.close()
 
     def _parsed(self, body: bytes) -> JsonValue:
         try:
             answer = parsed(body)
         except ValueError:
-            # Masked before it is cut: of half a secret no rule knows what it is.
+            # Masked before it is truncated: no rule recognises half a secret.
             shown = self._secrets.hidden(body.decode("utf-8", "replace"))[:2_000]
             excerpt = redact(shown)[:200]
             raise BackendGarbled(self._id, "search", excerpt=excerpt, expected="JSON") from None
         return self._secrets.hidden_in(answer)
 
     def _problem(self, failure: HttpFailure) -> BackendError:
-        """Return the error for a failed request, without a secret in it."""
+        """Return the error for a failed request, without secrets."""
         detail, problem = self._secrets.hidden(failure.detail), self._secrets.hidden(failure.problem)
         told = f"{self.provider} {problem}" + (f": {redact(detail)[:200]}" if detail else "")
         limit_s = self._settings.timeout_ms / 1000
@@ -134,7 +134,7 @@ class HttpSource:
 
 
 def secret_headers(settings: HttpSettings, backend_id: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers with their secrets.
+    """Return the headers that contain secrets.
 
     Raises:
         BackendUnavailable: a variable is not set.
@@ -151,13 +151,13 @@ def secret_headers(settings: HttpSettings, backend_id: str, environ: Mapping[str
 
 
 def _judge(error: Exception) -> Verdict:
-    """Try again what may pass at once; who asks for a longer wait is told of instead."""
+    """Retry only errors that may pass at once; a server that asks for a longer wait is reported instead."""
     may_pass = isinstance(error, HttpFailure) and error.may_pass and not error.retry_after_s
     return Verdict(may_pass=may_pass)
 
 
 def _variables(settings: HttpSettings) -> dict[str, str]:
-    """Return the variable of each header with a secret."""
+    """Return the environment variable of each header with a secret."""
     return {header: words.split()[-1] for header, words in settings.headers_env.items() if words.strip()}
 
 
@@ -165,7 +165,7 @@ def _variables(settings: HttpSettings) -> dict[str, str]:
 async def _open(settings: HttpSettings, services: BackendServices) -> AsyncIterator[ExternalMemory]:
     if not settings.url:
         raise BackendUnavailable(services.backend_id, "it has no address", fix="set its `url`, or a `preset`")
-    make = lambda: HttpSource(  # noqa: E731 - reading the trusted certificates takes a moment
+    make = lambda: HttpSource(  # noqa: E731 - in a thread, as it reads the trusted certificates
         settings, backend_id=services.backend_id, environ=services.environ, clock=services.clock
     )
     source = await asyncio.to_thread(make)

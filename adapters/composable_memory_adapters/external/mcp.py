@@ -1,4 +1,4 @@
-"""MCP servers as backends: `kind: mcp`, over a command that is started here or over an address."""
+"""MCP servers as backends: `kind: mcp`, started as a command or reached at an address."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ async def _open(settings: McpSettings, services: BackendServices) -> AsyncIterat
 
 
 def _imported() -> Any:
-    import_module("jsonschema")  # the library imports it with the first answer, on the event loop
+    import_module("jsonschema")  # otherwise the library imports it with the first answer, on the event loop
     from composable_memory_adapters.external.mcp_source import McpSource
 
     return McpSource

@@ -1,4 +1,4 @@
-"""Asks an MCP server over one long-lived session."""
+"""Queries an MCP server over one long-lived session."""
 
 import asyncio
 import contextlib
@@ -24,12 +24,12 @@ from composable_memory_ops_logs import redact
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CONNECT_S = 60.0
-"""How long a server may take to start; some load a model first."""
+"""How long a server may take to start, in seconds; some load a model first."""
 MOST_UNANSWERED = 3
-"""So many questions in a row without an answer, and the server is taken to hang."""
+"""After this many queries in a row without an answer, the server is assumed to hang."""
 
 _Tool: TypeAlias = tuple[str, Mapping[str, JsonValue]]
-"""A tool and its arguments, before anything is put into them."""
+"""A tool and its arguments, with placeholders not filled in yet."""
 
 _SEARCHES = ("search", "recall", "query", "find", "retrieve")
 _QUESTIONS = ("query", "q", "question", "search_query", "text", "search", "keywords", "keyword", "input")
@@ -40,9 +40,9 @@ _LIMITS = (
 
 @dataclass(slots=True, kw_only=True)
 class _Session:
-    """A connection to a server; `arguments` is what the tool is given, `schema` says how much of it.
+    """A connection to a server, with the tool to call, its `arguments` and their `schema`.
 
-    Once its tool has refused, it `is_unsure` whether the server still has the same tools.
+    After the tool has refused a call, `is_unsure` marks that the server may have changed its tools.
     """
 
     client: Client
@@ -53,7 +53,7 @@ class _Session:
 
 
 class McpSource:
-    """Keeps `Source` over one session, which is opened when first needed, and anew when it has ended."""
+    """Implements `Source` over one session, opened on first use and reopened after it has ended."""
 
     def __init__(
         self, settings: McpSettings, *, backend_id: str, environ: Mapping[str, str], folder: Path
@@ -71,9 +71,9 @@ class McpSource:
         self._session = LazyResource(self._connected, limit_s=CONNECT_S)
 
     async def ask(self, query: str, limit: int) -> JsonValue:
-        """Return what the tool answers: its structured content, else its text, read as JSON where it is.
+        """Return the tool's answer: its structured content, else its text, parsed as JSON if possible.
 
-        A session that broke is opened anew, once.
+        A broken session is reopened once.
 
         Raises:
             BackendError: the server cannot be started or reached, or its tool refused.
@@ -82,7 +82,7 @@ class McpSource:
         return await self._called("search", None, words)
 
     async def use(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
-        """Have it read or add something; None where the settings name no tool for that.
+        """Have it read or add something; None if the settings name no tool for that.
 
         Raises:
             BackendError: the server cannot be started or reached, or its tool refused.
@@ -97,26 +97,26 @@ class McpSource:
         return await self._called(what, (tool, arguments), words) or ""
 
     async def _called(self, what: str, tool: _Tool | None, words: Mapping[str, str | int]) -> JsonValue:
-        for is_last in (what == "add", True):  # what may have been added is not added again
+        for is_last in (what == "add", True):  # never retry an add, which may have succeeded
             try:
                 return await self._call(what, tool, words)
             except BackendError:
                 raise
-            except Exception as error:  # noqa: BLE001 - the session broke, in whichever way the library tells it
+            except Exception as error:  # noqa: BLE001 - the session broke; the library may raise anything
                 problem = self._lost(error, what)
                 if is_last:
                     break
-        raise problem  # without the cause, which may repeat a secret
+        raise problem  # without the cause, which may contain a secret
 
     async def close(self) -> None:
-        """End the session and the server; calling it again does nothing."""
-        with contextlib.suppress(Exception):  # what a server does when it is told to end is its own affair
+        """End the session and the server; idempotent."""
+        with contextlib.suppress(Exception):  # errors of a server that is being stopped do not matter
             await self._session.close()
 
     async def _call(self, what: str, tool: _Tool | None, words: Mapping[str, str | int]) -> JsonValue:
-        """Return what a tool answers, by default the one that searches."""
+        """Call a tool, by default the search tool, and return its answer."""
         session = await self._session.get()
-        if self._ended_since:  # between two calls; nothing was sent to it
+        if self._ended_since:  # it ended between two calls, so nothing was sent to it
             await self._drop(session)
             session = await self._session.get()
         try:
@@ -129,7 +129,7 @@ class McpSource:
             )
         except asyncio.CancelledError:
             self._unanswered += 1
-            if self._unanswered >= MOST_UNANSWERED:  # it hangs; the next question starts it anew
+            if self._unanswered >= MOST_UNANSWERED:  # it hangs; the next query restarts it
                 self._ending = asyncio.create_task(self.close(), name=f"end {self._id}")
             raise
         except MCPError as refused:
@@ -138,7 +138,7 @@ class McpSource:
                 raise
             session.is_unsure = True
             raise BackendRejected(
-                self._id, what, status=str(refused.code), body=self._told(refused.message)
+                self._id, what, status=str(refused.code), body=self._masked(refused.message)
             ) from None
         except BackendError:
             raise
@@ -151,18 +151,18 @@ class McpSource:
         said = "\n".join(texts)
         if result.is_error:
             session.is_unsure = True
-            raise BackendRejected(self._id, what, status=f"an error of {name}", body=self._told(said))
+            raise BackendRejected(self._id, what, status=f"an error of {name}", body=self._masked(said))
         if result.structured_content is not None:
             return self._secrets.hidden_in(_unwrapped(result.structured_content))
         answer = read_blocks(texts) if len(said) < SHORT else await asyncio.to_thread(read_blocks, texts)
         return self._secrets.hidden_in(answer)
 
-    def _told(self, text: str) -> str:
-        """Return what the server says, without a secret in it."""
+    def _masked(self, text: str) -> str:
+        """Return a message from the server, without secrets."""
         return redact(self._secrets.hidden(text))
 
     async def _drop(self, session: _Session) -> None:
-        """Close a session that broke, unless another one is open by now."""
+        """Close a broken session, unless another one is already open."""
         if self._session.value is session:
             await self.close()
 
@@ -178,7 +178,7 @@ class McpSource:
                 cwd=self._folder,
                 owner=self._id,
                 on_end=self._note_end,
-                tell=self._told,
+                tell=self._masked,
             )
         )
         self._ended_since = ""
@@ -190,12 +190,12 @@ class McpSource:
             yield session
 
     async def _choose(self, session: _Session) -> None:
-        """Find out which tool of the server searches, and what it is given."""
+        """Detect which of the server's tools searches, and its arguments."""
         tools = (await session.client.list_tools()).tools
         tool = self._tool(tools)
         given = self._settings.arguments or _arguments_for(tool)
         if not given:
-            known = self._told(", ".join(tool.input_schema.get("properties", {})))
+            known = self._masked(", ".join(tool.input_schema.get("properties", {})))
             raise BackendUnavailable(
                 self._id,
                 f"its tool {tool.name} has no argument for a question ({known})",
@@ -203,7 +203,7 @@ class McpSource:
             )
         self.found = {"search_tool": tool.name, "arguments": given}
         if not self._settings.read_tool and any(one.name == "open_nodes" for one in tools):
-            reads = MCP_PRESETS["server-memory"]  # it has the tools of the reference server
+            reads = MCP_PRESETS["server-memory"]  # the tools look like those of the reference server
             self.found |= {key: reads[key] for key in ("read_tool", "read_arguments")}
         session.tool, session.arguments, session.is_unsure = tool.name, given, False
         session.schema = tool.input_schema
@@ -214,7 +214,7 @@ class McpSource:
             likely = sorted((tool for tool in tools if _is_named_as_search(tool)), key=_preference)
             found = [tool for tool in likely if arguments or _arguments_for(tool)]
             if likely and not found:
-                name, needed = likely[0].name, self._told(", ".join(_required(likely[0])))
+                name, needed = likely[0].name, self._masked(", ".join(_required(likely[0])))
                 raise BackendUnavailable(
                     self._id,
                     f"its tool {name} needs more than a question; it requires: {needed or 'nothing'}",
@@ -223,7 +223,7 @@ class McpSource:
         else:
             found = [tool for tool in tools if tool.name == wanted]
         if not found:
-            names = self._told(", ".join(tool.name for tool in tools)) or "none"
+            names = self._masked(", ".join(tool.name for tool in tools)) or "none"
             what = f"has no tool {wanted!r}" if wanted else "has no tool that looks like a search"
             raise BackendUnavailable(
                 self._id, f"the server {what}; its tools: {names}", fix="set `search_tool`"
@@ -231,7 +231,7 @@ class McpSource:
         return found[0]
 
     def _variables(self) -> dict[str, str]:
-        """Return the environment of the command: what every program needs, and what the settings name."""
+        """Return the environment of the command: the usual variables, and those that the settings name."""
         environ = get_default_environment()
         for name, ours in self._settings.env.items():
             if ours not in self._environ:
@@ -247,7 +247,7 @@ class McpSource:
             error = error.exceptions[0]
         if isinstance(error, BackendError):
             return error
-        what = self._ended_since or self._told(str(error)) or type(error).__name__
+        what = self._ended_since or self._masked(str(error)) or type(error).__name__
         return BackendUnavailable(
             self._id,
             f"{self.provider} cannot be queried: {what[:300]}",
@@ -260,7 +260,7 @@ class McpSource:
 async def _over_http(url: str) -> AsyncIterator[Any]:
     """Connect to a server over HTTP."""
     timeout = httpx2.Timeout(CONNECT_S, read=300)
-    client = await asyncio.to_thread(httpx2.AsyncClient, timeout=timeout)  # it reads modules and certificates
+    client = await asyncio.to_thread(httpx2.AsyncClient, timeout=timeout)  # imports, reads certificates
     async with client, streamable_http_client(url, http_client=client) as streams:
         yield streams
 
@@ -274,13 +274,13 @@ def _required(tool: Tool) -> list[str]:
 
 
 def _preference(tool: Tool) -> tuple[int, int]:
-    """Return how well a tool's name fits: by its verb, and then the shorter the better."""
+    """Return a sort key for tools: by the verb in the name, then the shorter name first."""
     name = tool.name.lower()
     return next(place for place, word in enumerate(_SEARCHES) if word in name), len(name)
 
 
 def _arguments_for(tool: Tool) -> dict[str, JsonValue]:
-    """Return the arguments that a tool's schema asks for, as far as they can be told; empty if not."""
+    """Return a tool's arguments as detected from its schema; empty if it requires others."""
     known = tool.input_schema.get("properties") or {}
     required = set(_required(tool))
     question = next((name for name in _QUESTIONS if name in known), None)
@@ -292,7 +292,7 @@ def _arguments_for(tool: Tool) -> dict[str, JsonValue]:
 
 
 def _fitting(arguments: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """Return arguments of which no text is longer and no number larger than a tool's schema allows."""
+    """Shorten texts and lower numbers in the arguments to what a tool's schema allows."""
     known, fitting = schema.get("properties") or {}, dict(arguments)
     for name, value in arguments.items():
         match known.get(name), value:
@@ -304,7 +304,7 @@ def _fitting(arguments: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> d
 
 
 def _unwrapped(structured: JsonValue) -> JsonValue:
-    """Return structured content; what some servers wrap as `result`, since it is no object, bare."""
+    """Unwrap structured content that some servers put into `result` because it is not an object."""
     match structured:
         case {"result": inner, **rest} if not rest:
             return _parsed(inner) if isinstance(inner, str) else inner
@@ -312,9 +312,9 @@ def _unwrapped(structured: JsonValue) -> JsonValue:
 
 
 def read_blocks(texts: Sequence[str]) -> JsonValue:
-    """Return what the texts of an answer say; where each is JSON, as some servers send lists, their list.
+    """Return the content of an answer's texts; if each is JSON, as some servers send lists, a list of all.
 
-    The only JSON among texts is the answer, and other texts are one.
+    A single JSON text among others is the answer; several texts that are not JSON are joined.
     """
     values = [_parsed(text) for text in texts]
     structured = [value for value in values if isinstance(value, (dict, list))]

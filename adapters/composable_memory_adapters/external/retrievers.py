@@ -1,4 +1,4 @@
-"""Search functions and retrievers of frameworks as backends, in one line of Python."""
+"""Search functions and framework retrievers as backends, in one line of Python."""
 
 import asyncio
 import inspect
@@ -16,20 +16,20 @@ from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMe
 from composable_memory_adapters.external.settings import AnswerSettings
 
 SearchFunction = Callable[[str, int], Awaitable[Iterable[object]]]
-"""`async def search(query, limit)`: results as texts, as mappings, or as documents of a framework."""
+"""`async def search(query, limit)`: returns texts, mappings, or a framework's documents."""
 
 
 def retriever_backend(id: str, retriever: object, *, summary: str | None = None) -> BackendSpec:  # noqa: A002
-    """Return a backend over a search function, or a retriever of LangChain, LlamaIndex or Haystack.
+    """Return a backend for a search function, or for a retriever of LangChain, LlamaIndex or Haystack.
 
-    A retriever is known by its method: `ainvoke` (LangChain), `aretrieve` (LlamaIndex), `run` (Haystack). How
-    many results it returns is its own affair; a function is told how many are wanted.
+    A retriever is recognised by its method: `ainvoke` (LangChain), `aretrieve` (LlamaIndex), `run`
+    (Haystack). It decides itself how many results to return; a function is passed the number wanted.
 
         spec = retriever_backend("wiki", my_retriever)
         async with open_memory(backends=[spec], config={"backends": {"wiki": {"weight": 0.8}}}) as memory: ...
 
     Raises:
-        TypeError: nothing of it can be asked.
+        TypeError: it has no known way to search.
     """
     search = _search_of(retriever)
 
@@ -50,7 +50,7 @@ def retriever_backend(id: str, retriever: object, *, summary: str | None = None)
 
 
 class _Functions:
-    """Keeps `Source` over a search function."""
+    """Implements `Source` for a search function."""
 
     def __init__(self, search: SearchFunction, *, backend_id: str, provider: str) -> None:
         self._search = search
@@ -59,7 +59,7 @@ class _Functions:
         self.found: Mapping[str, JsonValue] = {}
 
     async def ask(self, query: str, limit: int) -> JsonValue:
-        """Return what the function finds.
+        """Return the function's results.
 
         Raises:
             BackendError: it raised, or returned no results.
@@ -70,14 +70,14 @@ class _Functions:
             raise BackendError(self._id, "search", f"it raised {type(error).__name__}: {error}") from error
 
     async def use(self, what: str, words: Mapping[str, str]) -> None:
-        """Return None: a retriever neither reads nor adds."""
+        """Return None: a retriever can neither read nor add."""
 
     async def close(self) -> None:
-        """Do nothing: the retriever belongs to whoever made it."""
+        """Do nothing: the retriever belongs to whoever created it."""
 
 
 def _search_of(retriever: Any) -> SearchFunction:
-    """Return how a retriever is asked."""
+    """Return a search function that calls the retriever."""
     if callable(getattr(retriever, "ainvoke", None)):
         return lambda query, _limit: retriever.ainvoke(query)
     if callable(getattr(retriever, "aretrieve", None)):
@@ -90,7 +90,7 @@ def _search_of(retriever: Any) -> SearchFunction:
 
 
 async def _call(search: Any, query: str, limit: int) -> Iterable[object]:
-    """Call a function, in a thread unless it is `async`."""
+    """Call a function, in a thread unless it is async."""
     is_async = inspect.iscoroutinefunction(search) or inspect.iscoroutinefunction(type(search).__call__)
     found = search(query, limit) if is_async else await asyncio.to_thread(search, query, limit)
     results: Iterable[object] = await found if inspect.isawaitable(found) else found
@@ -98,13 +98,13 @@ async def _call(search: Any, query: str, limit: int) -> Iterable[object]:
 
 
 async def _run_component(component: Any, query: str, _limit: int) -> Iterable[object]:
-    """Ask a component of Haystack, which answers by name."""
+    """Call a Haystack component, which returns a dictionary."""
     answer = await asyncio.to_thread(component.run, query=query)
     return answer["documents"]  # type: ignore[no-any-return]
 
 
 def _row(one: Any) -> JsonValue:
-    """Return a result as JSON: a text, a mapping, or a document whatever its framework calls its parts."""
+    """Convert a result to JSON: a text, a mapping, or any framework's document."""
     if isinstance(one, str | Mapping):
         return _plain(one)
     inner = getattr(one, "node", one)  # LlamaIndex has the score beside the node
@@ -119,7 +119,7 @@ def _row(one: Any) -> JsonValue:
 
 
 def _plain(value: object) -> JsonValue:
-    """Return a value as JSON, without what JSON cannot say."""
+    """Convert a value to JSON, dropping what JSON cannot represent."""
     if isinstance(value, Mapping):
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Settings of foreign memories: how each kind is asked, presets for known ones, and secrets they may hold."""
+"""Settings of foreign memories: how each kind is queried, presets for known ones, masking of secrets."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ HTTP_PRESETS: Mapping[str, Mapping[str, Any]] = _KNOWN["http"]
 
 
 def with_preset(given: Any, presets: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Return settings with what their preset says where they say nothing; mappings are put together.
+    """Fill in settings from their preset; mappings are merged.
 
     Raises:
         ValueError: there is no such preset.
@@ -31,7 +31,7 @@ def with_preset(given: Any, presets: Mapping[str, Mapping[str, Any]]) -> Any:
 
 
 def filled(value: JsonValue, words: Mapping[str, str | int]) -> JsonValue:
-    """Return a value with the words put in, such as `{query}`; `"{limit}"` alone becomes a number."""
+    """Fill in placeholders such as `{query}`; `"{limit}"` on its own becomes a number."""
     if isinstance(value, str):
         bare = value.removeprefix("{").removesuffix("}")
         if bare in words and value == f"{{{bare}}}":
@@ -45,7 +45,7 @@ def filled(value: JsonValue, words: Mapping[str, str | int]) -> JsonValue:
 
 
 def within(text: str, limit: int) -> str:
-    """Return the first words of a text that fit, or what fits of the first word."""
+    """Truncate a text at a word boundary, or within the first word if that is too long."""
     if len(text) <= limit:
         return text
     whole = text[: limit + 1].rpartition(" ")[0].rstrip()
@@ -63,7 +63,7 @@ def _joined(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 MAX_QUERY = 4_000
-"""Characters of a question that are looked at."""
+"""How many characters of a query are used."""
 
 
 class AnswerSettings(SettingsModel):
@@ -149,24 +149,24 @@ class McpSettings(AnswerSettings):
 
 
 MIN_SECRET = 6
-"""Shorter values stand in too many harmless texts to be replaced."""
+"""Shorter values occur in too many harmless texts to be replaced."""
 
 
 class Secrets:
-    """Replaces secrets in texts and answers: a service may repeat what it was given."""
+    """Masks secrets in texts and answers: a service may repeat what it was sent."""
 
     def __init__(self, values: Iterable[str]) -> None:
         known = {value for value in values if len(value) >= MIN_SECRET}
         self._values = sorted(known, key=len, reverse=True)
 
     def hidden(self, text: str) -> str:
-        """Return a text without the secrets."""
+        """Return a text with the secrets masked."""
         for value in self._values:
             text = text.replace(value, "***")
         return text
 
     def hidden_in(self, answer: JsonValue) -> JsonValue:
-        """Return an answer without the secrets, the names of its fields included."""
+        """Return an answer with the secrets masked, also in field names."""
         if not self._values:
             return answer
         if isinstance(answer, str):

@@ -22,7 +22,7 @@ MAX_CHARACTERS = 8_000
 MAX_TERMS = 64
 MAX_PHRASES = 16
 LONGEST_OPENING = 200
-"""Only so many characters are searched for the topic of a question."""
+"""How many characters of a question to search for an opening."""
 
 _WORD = re.compile(r"[^\W_]+|\S")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
@@ -139,9 +139,9 @@ def analyse(query: str) -> KeywordQuery:
 
 
 def topic_of(query: str) -> str:
-    """Return a question without an opening that only asks for notes: "my notes about Lotte" becomes "Lotte".
+    """Strip an opening that only asks for notes: "my notes about Lotte" becomes "Lotte".
 
-    An opening that says more ("my notes from school about Lotte") stays.
+    An opening that says more ("my notes from school about Lotte") is kept.
     """
     has_asked = False
     for word in _WORD.finditer(query, 0, LONGEST_OPENING):

@@ -117,7 +117,7 @@ PHRASE_SHARE = 0.25
 """The weight of a phrase on top of its words, which are already counted."""
 
 MISSING_NAME = 2.0
-"""How many other missing words a missing name weighs: what is found without it seldom answers."""
+"""How many ordinary missing words a missing name counts as: texts without the name are seldom answers."""
 
 MIN_PREFIX = 3
 """A word of at least this many letters that occurs nowhere is treated as a prefix."""
@@ -230,7 +230,7 @@ def _positions(passage: str, wanted: str) -> list[int]:
 
 
 def missing_words(query: KeywordQuery, frequencies: Sequence[int]) -> float:
-    """Return how many terms of a question no passage has, by the frequencies of its lookups."""
+    """Count the query's terms that no passage has, names more than once; phrases' frequencies are ignored."""
     found = zip(query.terms, frequencies, strict=False)  # those of phrases come after
     return sum(MISSING_NAME if term in query.names else 1.0 for term, count in found if not count)
 

@@ -1,8 +1,8 @@
-"""The words that say how a question is asked and not what it is about, and by which a language is known.
+"""Stop words: words that shape a question rather than name its topic, also used to detect the language.
 
-The lists are short on purpose: articles, pronouns, prepositions, auxiliaries, question words, and what people
-say to an assistant ("please tell me"). Long lists also hold words that a note is about, such as "computer",
-"group" or "novel", and cost more answers than they save time (figures: docs/retrieval-measurements.md).
+The lists are deliberately short: articles, pronouns, prepositions, auxiliaries, question words, and what
+people say to an assistant ("please tell me"). Longer lists would include topics of notes, such as "computer",
+"group" or "novel", and lose more answers than they save time (figures: docs/retrieval-measurements.md).
 """
 
 from collections import Counter
@@ -133,7 +133,7 @@ BY_LANGUAGE = {
     "nl": DUTCH,
     "ru": RUSSIAN,
 }
-"""Languages that share an alphabet: only the list of the one that the question is in may be used.
+"""Stop words of languages that share an alphabet: only the list for the question's own language applies.
 
 Words are in lower case and without accents."""
 
@@ -156,12 +156,12 @@ LEADS_TO_TOPIC = frozenset(
     uber zu zum zur sobre acerca sur concernant over о об про
     """.split()
 )
-"""Words that ask for notes ("find my notes", "what do I know"), and words between those and the topic.
+"""Words that ask for notes ("find my notes", "what do I know"), and words that then lead to the topic.
 
-They stand at the beginning of a question, with nothing else but stop words (`query_terms.topic_of`)."""
+They only count at the beginning of a question, among nothing but stop words (`query_terms.topic_of`)."""
 
 ALWAYS = ARABIC | KOREAN
-"""Words of languages with a script of their own; Arabic ones as `forms.plain` writes them."""
+"""Stop words of languages with a script of their own; Arabic ones as normalised by `forms.plain`."""
 
 CJK_PAIRS = frozenset(
     """
@@ -170,20 +170,20 @@ CJK_PAIRS = frozenset(
     關於 何が 何を 何で 何の 誰が 誰の 教え
     """.split()
 )
-"""Pairs of neighbouring characters that only ask."""
+"""Pairs of adjacent characters that only ask."""
 
 CJK_CHARACTERS = frozenset("的了是在有和与及吗呢吧啊么这那哪谁我你他她它们个为被把从到于之與嗎麼這誰們個從於")
-"""Chinese characters that only join; a pair of nothing but these, or of hiragana, says nothing."""
+"""Chinese function characters; a pair of only these, or of hiragana, carries no meaning."""
 
 KANA_PARTICLES = frozenset("はがをにのでともへやか")
-"""Japanese characters that join a word to the next."""
+"""Japanese particles, which join a word to the next."""
 
 MAX_CHARACTERS = 2_000
-"""How much of a text is looked at."""
+"""How much of a text is used to detect its language."""
 ENOUGH = 4
-"""Stop words of a language that a text has to have before it is taken to be in it."""
+"""How many stop words of a language a text must have to be recognised as being in it."""
 
-# Kana before the characters that Japanese shares with Chinese: a text with some of them is Japanese.
+# Japanese (kana) comes before Chinese, with which it shares characters: a text with some kana is Japanese.
 _SCRIPTS = {
     "ja": Pattern("[\u3040-\u30ff]"),
     "zh": Pattern("[\u4e00-\u9fff]"),
@@ -197,15 +197,15 @@ _SCRIPTS = {
 }
 ANY_LATIN_OR_CYRILLIC = frozenset[str]().union(*BY_LANGUAGE.values())
 _LATIN = Pattern("[A-Za-z\u00c0-\u024f]")
-# A Chinese character is about as much as two and a half letters; five kana in a hundred make a text Japanese.
+# A Chinese character counts as two and a half letters; five percent of kana make a text Japanese.
 _LETTERS = {"zh": 2.5, "ja": 20.0}
 
 
 def language_of(text: str) -> str | None:
-    """Return the ISO 639-1 code of the language that most of a text is in, None where it cannot be told.
+    """Return the ISO 639-1 code of the language of most of a text; None if it cannot be detected.
 
-    Languages with a script of their own are known by it, and those that share one by the one that is
-    commonest; of the Latin ones those with stop words are known.
+    A script stands for its most common language; among those in Latin script, only languages with a list of
+    stop words are detected.
     """
     text = text[:MAX_CHARACTERS]
     if text.isascii():
@@ -226,6 +226,6 @@ def language_of(text: str) -> str | None:
 
 
 def language_shares(texts: Iterable[str]) -> Mapping[str, float]:
-    """Return the share of each language among the texts whose language can be told, the largest first."""
+    """Return each language's share of the texts whose language is detected, largest first."""
     counts = Counter(filter(None, map(language_of, texts)))
     return {code: round(count / counts.total(), 2) for code, count in counts.most_common()}

@@ -92,7 +92,7 @@ class ScanReport:
     sources: tuple[MemorySource, ...] = ("memory",)
     passed_over: Mapping[str, int] = field(default_factory=dict)
     has_links: bool = False
-    listed: "_Said | None" = field(default=None, repr=False, compare=False)
+    listed: "_Findings | None" = field(default=None, repr=False, compare=False)
     """The raw directory listing, to compare a later scan with."""
 
     def covers(self, key: str, source: MemorySource = "memory") -> bool:
@@ -154,7 +154,7 @@ def scan(
         unreadable=dict(walk.unreadable),
         remarks=(*walk.remarks, *remarks),
         sources=tuple(sources),
-        passed_over=_in_short(walk.passed_over),
+        passed_over=_top_reasons(walk.passed_over),
         has_links=walk.has_links,
         listed=listed,
     )
@@ -450,7 +450,7 @@ class _Listed(NamedTuple):
         return sorted(files, key=BY_KEY)
 
 
-_Said = tuple[list[_Listed], dict[str, str], list[str], Counter[str], bool]
+_Findings = tuple[list[_Listed], dict[str, str], list[str], Counter[str], bool]
 """The notes below each root, the unreadable files, remarks, counts of skipped files, and `has_links`."""
 
 
@@ -490,7 +490,7 @@ def _why_passed_over(entry: os.DirEntry[str], *, is_whole: bool) -> str | None:
     return STATE_FOLDER if is_whole and _is_state_folder(entry.path) else None
 
 
-def _in_short(counts: Counter[str]) -> dict[str, int]:
+def _top_reasons(counts: Counter[str]) -> dict[str, int]:
     """Return the most frequent reasons with their counts, and the rest as one sum."""
     shown = dict(counts.most_common(MOST_REASONS))
     others = counts.total() - sum(shown.values())

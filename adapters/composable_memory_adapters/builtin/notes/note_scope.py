@@ -61,12 +61,12 @@ def choose(settings: BuiltinSettings, services: BackendServices) -> NoteScope:
         return _scope(settings, kept, by="before")
     workspace, suffixes = services.workspace_dir, note_suffixes(settings.documents)
     if not has_memory_files(workspace):
-        if _holds_a_home(workspace):
+        if _contains_home(workspace):
             return NoteScope(is_folder=False, by="now", settings=settings, refusal=_refusal(workspace))
         if _a_note_in(workspace, suffixes):
             return _scope(settings, "folder", by="now")
     other = _a_note_in(workspace, suffixes, besides={*MAIN_FILES, *MEMORY_FOLDERS}, most=MOST_LOOKED_AT)
-    return _scope(settings, "memory", by="now", hint=_beside(workspace, other) if other else None)
+    return _scope(settings, "memory", by="now", hint=_hint_at_others(workspace, other) if other else None)
 
 
 def keep(scope: NoteScope, services: BackendServices) -> None:
@@ -89,7 +89,7 @@ def _scope(settings: BuiltinSettings, chosen: str, *, by: str, hint: str | None 
     return NoteScope(is_folder=is_folder, by=by, settings=settings, hint=hint)
 
 
-def _holds_a_home(workspace: Path) -> bool:
+def _contains_home(workspace: Path) -> bool:
     """Return whether a folder is, or contains, the user's home."""
     real = workspace.resolve()
     with suppress(RuntimeError):  # the user has no home
@@ -110,7 +110,7 @@ def _a_note_in(
     return None
 
 
-def _beside(workspace: Path, note: str) -> str:
+def _hint_at_others(workspace: Path, note: str) -> str:
     return (
         f"only MEMORY.md, memory/ and bank/ of {workspace} are indexed, not others such as {note}; set "
         f"memory.builtin.scope to folder to index all of it"

@@ -544,7 +544,7 @@ class _Run:
     async def _leave_mark(self, *, is_news: bool) -> None:
         """Record in the index that all notes are indexed, unless nothing has changed."""
         mark = self.result.mark(milliseconds(self._sync.clock()))
-        if is_news or self._mark is None or _told(self._mark) != _told(mark):
+        if is_news or self._mark is None or _reported(self._mark) != _reported(mark):
             self._mark = mark
             await self._file.write(index_meta.write_mark, mark)
 
@@ -579,6 +579,6 @@ class _Run:
         self.result.log_files(self._sync.ops_log, source=source, known=known)
 
 
-def _told(mark: SyncMark) -> tuple[object, ...]:
+def _reported(mark: SyncMark) -> tuple[object, ...]:
     """Return the parts of a mark whose change is worth writing: all but the time and the unreadable files."""
     return mark.problems, mark.passed_over, mark.languages

@@ -230,12 +230,12 @@ class _EventFilter(FileSystemEventHandler):
             self.on_change(path)
 
     def lose_all(self) -> None:
-        """Make the next update watch all folders anew."""
+        """Make the next update watch all folders again."""
         self._lost.update(folder.path for folder in self.scope.folders)
         self.is_outdated = True
 
     def take_lost(self) -> set[str]:
-        """Return the watched folders to watch anew: those deleted, moved or changed since the last call."""
+        """Return the watched folders to watch again: those deleted, moved or changed since the last call."""
         lost = set()
         while self._lost:
             lost.add(self._lost.pop())

@@ -1,1 +1,1 @@
-"""Batch jobs: thousands of texts are left with a provider at once, and the vectors fetched later."""
+"""Batch jobs: thousands of texts are submitted to a provider at once, and the vectors fetched later."""

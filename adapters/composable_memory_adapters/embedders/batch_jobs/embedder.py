@@ -1,4 +1,4 @@
-"""The base of remote providers that also take batch jobs. What runs jobs is loaded by the first one."""
+"""The base of remote providers that also take batch jobs. The first job loads the code that runs them."""
 
 import asyncio
 import json
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 SettingsT = TypeVar("SettingsT", bound=SettingsWithJobs)
 
 MAX_JOB_TEXTS = 50_000
-"""What OpenAI takes in one job; the others take more."""
+"""OpenAI's limit for one job; the others take more."""
 MAX_JOB_NUMBERS = 2**24
-"""How many numbers the vectors of one job may have: they take 134 MB."""
+"""How many numbers one job's vectors may have in total; they take 134 MB."""
 FOLDER = "embedding-jobs"
 
 
 class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
-    """A remote embedder that can leave many texts with its provider; a provider adds `job_api`."""
+    """A remote embedder that can submit many texts as a job; a provider implements `job_api`."""
 
     def __init__(self, settings: SettingsT, services: EmbedderServices, *, pace: Pace | None = None) -> None:
         super().__init__(settings, services, pace=pace)
@@ -41,27 +41,27 @@ class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
 
     @property
     def texts_per_job(self) -> int:
-        """Return how many texts go into one job at most."""
+        """Return the most texts in one job."""
         return max(1, min(MAX_JOB_TEXTS, MAX_JOB_NUMBERS // max(1, self.dimensions)))
 
     @property
     def job_limit(self) -> int:
-        """Return how many texts `embed_job` takes at most: as many jobs as may go on at once."""
+        """Return the most texts that `embed_job` takes: as many as the jobs that may run at once."""
         return min(MAX_JOB_TEXTS, self.settings.batch.concurrency * self.texts_per_job)
 
     def takes_jobs(self, texts: int) -> bool:
-        """Return whether jobs are on, have not failed too often, and so many texts are worth one."""
+        """Return whether jobs are on, have not failed too often, and are worth it for this many texts."""
         batch = self.settings.batch
         return batch.enabled and not self._failures.is_off and texts >= batch.min_texts
 
     async def embed_job(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
-        """Return the vectors of the inputs, in their order.
+        """Return the vectors of the inputs, in order.
 
-        Texts that an earlier job embeds are taken from there. Ordinary requests are made where jobs are off,
-        and for what a job has failed to bring.
+        Texts that an earlier job embeds are fetched from it. Ordinary requests are used if jobs are off, and
+        for whatever a job failed to return.
 
         Raises:
-            EmbeddingPending: a job goes on at the provider; ask again later with the same texts.
+            EmbeddingPending: a job is still running at the provider; ask again later with the same texts.
             EmbeddingError: the job failed.
         """
         if self._failures.is_off or not self.settings.batch.enabled:
@@ -87,7 +87,7 @@ class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
 
     @abstractmethod
     def job_api(self, client: "JobClient") -> "JobApi":
-        """Return the provider's interface for jobs."""
+        """Return the provider's batch job API."""
 
     def _open_runner(self) -> "JobRunner[SettingsT]":
         from composable_memory_adapters.embedders.batch_jobs.provider_jobs import JobClient

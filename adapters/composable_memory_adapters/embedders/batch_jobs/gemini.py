@@ -1,4 +1,4 @@
-"""The jobs of Gemini: a file in, a long-running operation, a file out.
+"""Gemini's batch jobs: a file in, a long-running operation, a file out.
 
 https://ai.google.dev/gemini-api/docs/batch-api, https://ai.google.dev/api/batch-api
 """
@@ -34,20 +34,19 @@ PHASES = {
     "CANCELLED": JobPhase.FAILED,
     "EXPIRED": JobPhase.FAILED,
 }
-"""The states in which a job ends, without the `BATCH_STATE_` or `JOB_STATE_` before them."""
+"""The final states of a job, without the prefix `BATCH_STATE_` or `JOB_STATE_`."""
 JSON = {"content-type": "application/json; charset=utf-8"}
 JSONL = {"content-type": "application/jsonl; charset=utf-8"}
 
 
 class GeminiJobs(JobApi):
-    """The jobs of Gemini; `request` returns the request for a text.
+    """Gemini's batch jobs; `request` builds the request for a text.
 
-    Files go and come by addresses beside the base URL: of `/v1beta` these are `/upload/v1beta` and
-    `/download/v1beta`.
+    Files have addresses beside the base URL: for `/v1beta` these are `/upload/v1beta` and `/download/v1beta`.
     """
 
     lifetime = timedelta(hours=48)
-    """A job ends after as long, and so does the life of the files."""
+    """Both the job and its files expire after this time."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class GeminiJobs(JobApi):
         return await self._client.download(path, reader, query={"alt": "media"})
 
     def parsed(self, line: bytes) -> ResultLine:
-        """Return the vector of a line, or what the provider says instead."""
+        """Return the vector in a line, or the provider's error."""
         found = _Line.model_validate_json(line)
         embedding = found.response.embedding if found.response else None
         if embedding is not None:
@@ -134,7 +133,7 @@ class _Metadata(BaseModel):
 
 
 class _Operation(BaseModel):
-    """An operation or the batch itself: the same things stand in different places."""
+    """An operation or the batch itself: both have the same fields in different places."""
 
     done: bool = False
     state: str | None = None

@@ -1,4 +1,4 @@
-"""The jobs of OpenAI and Voyage: a file in, a file out, and one with errors.
+"""OpenAI's and Voyage's batch jobs: a file in, a file out, and one with errors.
 
 https://platform.openai.com/docs/api-reference/batch, https://docs.voyageai.com/docs/batch-inference
 """
@@ -31,11 +31,11 @@ PHASES = {
     "expired": JobPhase.FAILED,
     "cancelled": JobPhase.FAILED,
 }
-"""The states in which a job ends; `validating`, `in_progress`, `finalizing`, `cancelling` are on the way."""
+"""The final states; `validating`, `in_progress`, `finalizing` and `cancelling` come before them."""
 
 
 class OpenAiJobs(JobApi):
-    """The jobs of OpenAI; `parameters` returns what a request holds beside the model and the text."""
+    """OpenAI's batch jobs; `parameters` returns a request's parameters besides the model and the text."""
 
     lifetime = timedelta(hours=24 + 24)
 
@@ -47,7 +47,7 @@ class OpenAiJobs(JobApi):
         self._parameters = parameters
 
     def line(self, text_id: str, text: str, kind: Kind) -> Mapping[str, object]:
-        """Return a whole request to the embeddings."""
+        """Return a complete request to the embeddings endpoint."""
         body = {"model": self._model, "input": text, **self._parameters(kind)}
         return {"custom_id": text_id, "method": "POST", "url": ENDPOINT, "body": body}
 
@@ -67,11 +67,11 @@ class OpenAiJobs(JobApi):
         return (await self._client.post("batches", body, _Created)).id
 
     def job_options(self, kind: Kind) -> Mapping[str, object]:  # noqa: ARG002 - for those who say it with the job
-        """Return what else is said of a job."""
+        """Return the further options of a job."""
         return {"completion_window": "24h"}
 
     async def state(self, job: str) -> JobState:
-        """Return the state of a job; one that expired may have brought a part."""
+        """Return the state of a job; one that expired may have partial results."""
         batch = await self._client.get(f"batches/{job}", _Batch)
         phase = PHASES.get(batch.status, JobPhase.RUNNING)
         files = [file for file in (batch.output_file_id, batch.error_file_id) if file]
@@ -82,7 +82,7 @@ class OpenAiJobs(JobApi):
         return await self._client.download(f"files/{file}/content", reader)
 
     def parsed(self, line: bytes) -> ResultLine:
-        """Return the one vector of a line, or what the provider says instead."""
+        """Return the single vector in a line, or the provider's error."""
         found = _Line.model_validate_json(line)
         body = found.response.body if found.response else None
         vectors = [item.embedding for item in body.data] if body else []
@@ -93,7 +93,7 @@ class OpenAiJobs(JobApi):
 
 
 class VoyageJobs(OpenAiJobs):
-    """The jobs of Voyage, which name the model and its parameters once."""
+    """Voyage's batch jobs, which name the model and its parameters only once."""
 
     lifetime = timedelta(hours=12 + 24)
 
@@ -102,7 +102,7 @@ class VoyageJobs(OpenAiJobs):
         return {"custom_id": text_id, "body": {"input": text}}
 
     def job_options(self, kind: Kind) -> Mapping[str, object]:
-        """Return the time that it may take, the model, and what the texts are."""
+        """Return the completion window, the model, and the kind of the texts."""
         return {
             "completion_window": "12h",
             "request_params": {"model": self._model, **self._parameters(kind)},
@@ -110,7 +110,7 @@ class VoyageJobs(OpenAiJobs):
 
 
 _Id = Annotated[str, Field(pattern=r"^[\w.-]{1,200}$")]
-"""What becomes a part of a path."""
+"""An id that becomes part of a path."""
 
 
 class _Created(BaseModel):
@@ -131,7 +131,7 @@ class _Item(BaseModel):
 
 
 class _Body(BaseModel):
-    """Either vectors or an error, which different services put in different places."""
+    """Either vectors or an error, which services put in different places."""
 
     data: list[_Item] = []
     error: object = None

@@ -1,6 +1,6 @@
-"""The interface to the jobs of one provider: how one is created, polled, and its results read.
+"""The batch job API of one provider: creating a job, polling it, and reading its results.
 
-A provider that takes jobs takes a file with one text a line, and gives a file with one vector a line.
+A provider that takes jobs takes a file with one text per line, and returns a file with one vector per line.
 """
 
 import json
@@ -34,7 +34,7 @@ T = TypeVar("T")
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 FILE_TIMEOUT_S = 1800.0
-"""A file of a hundred megabytes takes this long at half a megabit a second."""
+"""At half a megabit a second, a file of a hundred megabytes takes this long."""
 
 
 class JobPhase(StrEnum):
@@ -44,14 +44,14 @@ class JobPhase(StrEnum):
     DONE = "done"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """The provider does not know it, or not any more."""
+    """The provider does not know the job, or no longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """The state of a job; `detail` is the provider's reason for a failure, with every secret still in it.
+    """The state of a job; `detail` is the provider's reason for a failure, with secrets not masked yet.
 
-    `files` hold its results. A job that failed may have some as well.
+    `files` hold its results. A failed job may have some too.
     """
 
     phase: JobPhase
@@ -62,7 +62,7 @@ class JobState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultLine:
-    """One line of the results: the vector of a text, or why there is none."""
+    """One line of the results: a text's vector, or why there is none."""
 
     text_id: str
     vector: list[float] | None = None
@@ -78,9 +78,9 @@ class FilePart:
 
 
 class JobClient:
-    """Sends the requests of jobs. A job belongs to the account of a key, so only the first key is used.
+    """Sends job requests. A job belongs to the account of its key, so only the first key is used.
 
-    Every method raises `HttpFailure` for a request that failed, and `EmbeddingError` for an unusable answer.
+    Every method raises `HttpFailure` if the request fails, and `EmbeddingError` for an unusable answer.
     """
 
     def __init__(self, embedder: RemoteEmbedder[Any]) -> None:
@@ -106,7 +106,7 @@ class JobClient:
         subtype: str,
         query: Mapping[str, str] | None = None,
     ) -> AnswerT:
-        """Send a body of the type `multipart/<subtype>` and return the answer."""
+        """Send a body of type `multipart/<subtype>` and return the answer."""
         boundary = uuid4().hex
         request = HttpRequest(
             path=path,
@@ -128,24 +128,24 @@ class JobClient:
 
 
 class JobApi(ABC):
-    """The jobs of one provider. The methods raise as those of `JobClient` do."""
+    """The batch jobs of one provider. The methods raise the same errors as those of `JobClient`."""
 
     max_file_bytes: ClassVar[int] = 100_000_000
-    """OpenAI takes files of 200 MB, Voyage of 1 GB, Gemini of 2 GB; what is sent has to be held in memory."""
+    """OpenAI takes files of 200 MB, Voyage of 1 GB, Gemini of 2 GB; but an upload must be held in memory."""
     lifetime: ClassVar[timedelta]
-    """How long a job may still be of use: the time that the provider takes at most, and a day to fetch it."""
+    """How long a job may be useful: the provider's maximum run time, and a day to fetch the results."""
 
     @abstractmethod
     def line(self, text_id: str, text: str, kind: Kind) -> Mapping[str, object]:
-        """Return the line of the file for a text."""
+        """Return a text's line in the input file."""
 
     @abstractmethod
     async def upload(self, content: bytes) -> str:
-        """Upload a file and return its name at the provider."""
+        """Upload a file and return the provider's name for it."""
 
     @abstractmethod
     async def create(self, file: str, kind: Kind) -> str:
-        """Create a job for an uploaded file, whose texts are all of one kind, and return the job's name."""
+        """Create a job for an uploaded file, whose texts are all of one kind; return the job's name."""
 
     @abstractmethod
     async def state(self, job: str) -> JobState:
@@ -153,19 +153,19 @@ class JobApi(ABC):
 
     @abstractmethod
     async def read(self, file: str, reader: Reader[T]) -> T:
-        """Return what `reader` makes of a file of results."""
+        """Return what `reader` makes of a result file."""
 
     @abstractmethod
     def parsed(self, line: bytes) -> ResultLine:
-        """Return a line of the results as a value.
+        """Parse a line of the results.
 
         Raises:
-            ValidationError: it is no such line.
+            ValidationError: it is not a valid line.
         """
 
 
 def _multipart(parts: Sequence[FilePart], boundary: str) -> bytes:
-    """Return the body of several parts (RFC 2046, 5.1)."""
+    """Build a multipart body (RFC 2046, 5.1)."""
     body = bytearray()
     for part in parts:
         headers = "".join(f"{name}: {value}\r\n" for name, value in part.headers.items())
@@ -174,15 +174,15 @@ def _multipart(parts: Sequence[FilePart], boundary: str) -> bytes:
 
 
 LineOf = Callable[[str, str, Kind], Mapping[str, object]]
-"""Returns the line of a file for an id, a text and its kind."""
+"""Builds the line for an id, a text and its kind."""
 
 MAX_LINE_BYTES = 4 * 2**20
-"""A vector of 65,536 numbers, the longest that can be asked for, takes less than half of it."""
+"""A vector of 65,536 numbers, the longest possible, takes less than half of this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInputs:
-    """The id of the text at each index (None for a blank one), and each text once, as it is sent."""
+    """Each input's id (None for a blank one), and each distinct text as it is sent."""
 
     ids: Sequence[str | None]
     texts: Mapping[str, EmbedderInput]
@@ -199,23 +199,23 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResults:
-    """The vectors of a job by the ids of their texts; a number takes 8 bytes here, and 32 in a list.
+    """A job's vectors by the ids of their texts, as arrays: a number takes 8 bytes, instead of 32 in a list.
 
-    `problem` is the first thing that was wrong with a line, with every secret still in it.
+    `problem` is the first thing that was wrong with a line, with secrets not masked yet.
     """
 
     vectors: dict[str, "array[float]"] = field(default_factory=dict)
     problem: str = ""
 
     def followed_by(self, more: "JobResults") -> "JobResults":
-        """Return both together."""
+        """Return both combined."""
         return JobResults(vectors=self.vectors | more.vectors, problem=self.problem or more.problem)
 
 
 def job_inputs(inputs: Sequence[EmbedderInput], max_text_bytes: int) -> JobInputs:
-    """Return the texts as they are sent. An id is made of what is sent: the same id is the same vector.
+    """Return the texts as they are sent. An id is a hash of what is sent: equal ids mean equal vectors.
 
-    The id of a passage is its SHA-256; a question that reads the same has another id.
+    A passage's id is its SHA-256; a query with the same text has a different id.
     """
     ids: list[str | None] = []
     texts: dict[str, EmbedderInput] = {}
@@ -231,7 +231,7 @@ def job_inputs(inputs: Sequence[EmbedderInput], max_text_bytes: int) -> JobInput
 def input_files(
     texts: Mapping[str, EmbedderInput], line_of: LineOf, *, max_texts: int, max_bytes: int
 ) -> Iterator[InputFile]:
-    """Yield the files to upload; a line that is longer than `max_bytes` goes alone."""
+    """Yield the files to upload; a line longer than `max_bytes` gets a file of its own."""
     for kind in KINDS:
         ids = [text_id for text_id, text in texts.items() if text.kind == kind]
         lines = [_dumped(line_of(text_id, texts[text_id].text, kind)) for text_id in ids]
@@ -247,13 +247,13 @@ async def read_results(
     wanted: Container[str],
     check: Callable[[Vector], Vector],
 ) -> JobResults:
-    """Return the results in a file, read line by line: there may be too many to be held as text.
+    """Read the results from a file line by line: there may be too many to hold as text.
 
-    `check` returns a vector as it is wanted, or raises what is wrong with it.
+    `check` returns a vector in its final form, or raises an error.
 
     Raises:
-        DimensionMismatch: a vector has another length than promised.
-        HttpFailure: a line does not end, or the file breaks off.
+        DimensionMismatch: a vector does not have the promised length.
+        HttpFailure: a line does not end, or the file is truncated.
     """
     vectors: dict[str, array[float]] = {}
     problem = ""

@@ -1,9 +1,9 @@
-"""Runs jobs: resumes those that are recorded, creates others, waits, and collects the vectors.
+"""Runs jobs: resumes recorded ones, creates others, waits, and collects the vectors.
 
-The records are on disk, so that a restart fetches what was paid for. One holds the name of the job and the
-hashes of its texts: no text, no key. Every job has a file of its own, so that processes never overwrite each
-other's records. It is kept for as long as the provider keeps the results: whoever is stopped before vectors
-were stored, or has to rebuild an index, finds them there.
+Records are on disk, so that after a restart paid results can be fetched. A record holds the job's name and
+the hashes of its texts: no text, no key. Each job has a record file of its own, so processes never overwrite
+each other's records. A record is kept for as long as the provider keeps the results: after an interruption
+before the vectors were stored, or to rebuild an index, they can be fetched again.
 """
 
 import asyncio
@@ -49,10 +49,10 @@ class RecordedJob:
 
 
 class JobJournal:
-    """The records of the jobs of one source of vectors, in files that only their owner can read.
+    """The records of the jobs in one embedding space, in files that only their owner can read.
 
-    `source` names what gives these vectors and begins the names of the files. They are written whole or not
-    at all, in threads. A record is dropped after `lifetime`.
+    File names begin with `source`, which identifies the space. Files are written atomically, in threads.
+    Records are dropped after `lifetime`.
     """
 
     def __init__(self, folder: Path, source: str, *, lifetime: timedelta, clock: Clock) -> None:
@@ -62,15 +62,15 @@ class JobJournal:
         self._clock = clock
 
     async def jobs(self) -> list[RecordedJob]:
-        """Return all recorded jobs that may still be of use; make the folder for more.
+        """Return all recorded jobs that may still be useful; create the folder for records.
 
         Raises:
-            OSError: there is no such folder, and none can be made.
+            OSError: the folder does not exist and cannot be created.
         """
         return await asyncio.to_thread(lambda: list(self._read_all()))
 
     async def record(self, job: RecordedJob) -> None:
-        """Record a job; cancelling the call does not keep it from being recorded.
+        """Record a job, even if the call is cancelled.
 
         Raises:
             OSError: the record cannot be written.
@@ -111,7 +111,7 @@ class _Record(BaseModel):
 
 
 def _read(file: Path) -> _Record | None:
-    """Return a record; None if it is damaged, or another process has just dropped it."""
+    """Return a record; None if it is damaged, or another process has just deleted it."""
     with suppress(FileNotFoundError, ValidationError):
         return _Record.model_validate_json(file.read_bytes())
     return None
@@ -132,7 +132,7 @@ Texts = Mapping[str, EmbedderInput]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """The vectors that a job brought, and what was wrong with it."""
+    """A job's vectors, and what was wrong with it."""
 
     vectors: Vectors = field(default_factory=dict)
     problem: EmbeddingError | None = None
@@ -141,8 +141,8 @@ class _Outcome:
 class JobRunner(Generic[SettingsT]):
     """Runs the jobs of one embedder, at most `concurrency` at once.
 
-    A job counts as failed if it does not bring every vector; what it brought is used, and requests are made
-    for the rest.
+    A job counts as failed if it does not return every vector; those it did return are used, and the rest are
+    requested.
     """
 
     def __init__(
@@ -165,11 +165,11 @@ class JobRunner(Generic[SettingsT]):
         self._is_supported = True
 
     async def embed(self, inputs: Sequence[EmbedderInput]) -> list[Sequence[float]]:
-        """Return the vectors of the inputs, in their order.
+        """Return the vectors of the inputs, in order.
 
         Raises:
-            EmbeddingPending: a job goes on.
-            EmbeddingError: the jobs failed and brought nothing, or the requests for the rest failed.
+            EmbeddingPending: a job is still running.
+            EmbeddingError: the jobs failed and returned nothing, or the requests for the rest failed.
         """
         prepared = await asyncio.to_thread(job_inputs, inputs, self._embedder.settings.max_text_bytes)
         vectors = await self._by_jobs(prepared.texts) if prepared.texts else {}
@@ -209,7 +209,7 @@ class JobRunner(Generic[SettingsT]):
         return outcomes
 
     async def _plan(self, texts: Texts) -> Sequence[RecordedJob | InputFile]:
-        """Return the jobs that have these texts, and files with the other texts, if they are worth a job."""
+        """Return the recorded jobs for these texts, and files for the rest, if that is worth a job."""
         jobs = await self._recorded_jobs(texts)
         covered = frozenset[str]().union(*(job.texts for job in jobs))
         rest = {text_id: text for text_id, text in texts.items() if text_id not in covered}
@@ -222,7 +222,7 @@ class JobRunner(Generic[SettingsT]):
     async def _work_off(
         self, queue: deque[RecordedJob | InputFile], texts: Texts, outcomes: list[_Outcome]
     ) -> None:
-        """Run one after the other, up to one that fails or that goes on at the provider."""
+        """Run jobs one after the other, stopping at one that fails or is still running."""
         while queue:
             try:
                 outcome = await self._collected(await self._created(queue.popleft()), texts)
@@ -235,9 +235,9 @@ class JobRunner(Generic[SettingsT]):
     # --- one job --------------------------------------------------------------------------------------------
 
     async def _recorded_jobs(self, texts: Texts) -> list[RecordedJob]:
-        """Return the recorded jobs with any of these texts; what the provider does not know is forgotten.
+        """Return the recorded jobs with any of these texts; forget those unknown to the provider.
 
-        They are read before anything is created: a job that could not be recorded would be paid for in vain.
+        The records are read before any job is created: one that cannot be recorded would be paid for in vain.
         """
         known = []
         for job in await self._recording(self._journal.jobs()):
@@ -259,7 +259,7 @@ class JobRunner(Generic[SettingsT]):
         return job
 
     async def _collected(self, job: RecordedJob, texts: Texts) -> _Outcome:
-        """Wait for the end of a job and collect the vectors of these texts."""
+        """Wait for a job to end, and collect the vectors of these texts."""
         state = await self._final_state(job)
         if state.phase is JobPhase.RUNNING:
             raise EmbeddingPending(self._embedder.id, self._embedder.model, job.id)
@@ -281,7 +281,7 @@ class JobRunner(Generic[SettingsT]):
         return _Outcome(vectors=results.vectors, problem=self._embedder.failed(failure))
 
     async def _final_state(self, job: RecordedJob) -> JobState:
-        """Return the state in which a job ended, or its state when it is not waited for any longer."""
+        """Return the final state of a job, or its state when the wait ends."""
         now = asyncio.get_running_loop().time
         interval_s, limit_s = self._batch.poll_interval_ms / 1000, self._batch.timeout_minutes * 60
         started_s, slept_s = now(), 0.0
@@ -294,7 +294,7 @@ class JobRunner(Generic[SettingsT]):
             slept_s += interval_s
 
     async def _state(self, job: RecordedJob) -> JobState:
-        """Return the state of a job. Trouble on the way to the provider says nothing of the job."""
+        """Return the state of a job. Trouble reaching the provider says nothing about the job."""
 
         async def request() -> JobState:
             try:
@@ -332,7 +332,7 @@ class JobRunner(Generic[SettingsT]):
         return await self._embedder.in_slot(request)
 
     async def _supported(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Await a request whose path only a provider without jobs does not know."""
+        """Await a request that only fails with 404 if the provider does not support jobs."""
 
         async def request() -> T:
             try:

@@ -1,7 +1,7 @@
-"""A GGUF model in this process, by llama.cpp: nothing leaves the machine, and any embedding model will do.
+"""A GGUF model run in this process by llama.cpp: nothing leaves the machine, and any embedding model works.
 
-The modules: `settings`, `models` (which file, what its header says, its download from a hub by
-`download_process`), `llama` (the loaded model), `embedder` (the `EmbedderAdapter`).
+The modules: `settings`; `models` (finds the file, reads its header, downloads it from a hub by
+`download_process`); `embedder` (the loaded model and the `EmbedderAdapter`).
 """
 
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ def _missing() -> str | None:
 
 
 def _lacks(settings: LocalSettings, services: EmbedderServices) -> str | None:
-    """Return what is missing. `auto` needs a file that is there: nobody gets a download unasked."""
+    """Return what is missing. For `auto` the file must exist: nothing is downloaded unasked."""
     if settings.reference is None:
         return "no model file is set; name one in memory.embedding.providers.local.model_path"
     path = settings.path_of(services.state_dir)

@@ -1,8 +1,8 @@
 """Downloads one model file: the program that `download` runs, since a thread could not be stopped.
 
-Reads a request as JSON from standard input: `repository`, `file` or null, `folder`, `endpoint` or null. Where
-it fails, a line on standard error says why. `hf_hub_download` could do all of it in one call, but deletes
-what an interrupted download has brought, and does not compare the hash of the file.
+Reads a request as JSON from standard input: `repository`, `file` or null, `folder`, `endpoint` or null. If it
+fails, a line on standard error says why. `hf_hub_download` could do all of this in one call, but deletes
+partial downloads, and does not verify the file's hash.
 """
 
 import json
@@ -28,16 +28,16 @@ def main() -> None:
     file = request["file"] or _chosen(HfApi(endpoint=endpoint, token=False).list_repo_files(repository))
     target = Path(request["folder"]) / file
     make_private_folder(target.parent)
-    with FileLock(f"{target}.lock"):  # another process may be at the same file
+    with FileLock(f"{target}.lock"):  # another process may be downloading the same file
         if not target.exists():
             _download(hf_hub_url(repository, file, endpoint=endpoint), target)
 
 
 def _download(url: str, target: Path) -> None:
-    """Download to a file beside `target`, going on where it ends, and rename it when it is whole."""
+    """Download to a file beside `target`, resuming a partial one, and rename it when complete."""
     from huggingface_hub.file_download import get_hf_file_metadata, http_get
 
-    # Without a token: a hub that the settings name is not to learn the user's, and public models need none.
+    # Without a token: a hub named in the settings must not learn the user's, and public models need none.
     about = get_hf_file_metadata(url, token=False)
     etag = about.etag or "unknown"
     part = target.with_name(f"{target.name}.{etag[:SHA256_DIGITS]}.part")
@@ -58,7 +58,7 @@ def _sha256(path: Path) -> str:
 
 
 def _chosen(files: list[str]) -> str:
-    """Return the one model of a repository, or the one with eight bits where there are several."""
+    """Return the only model in a repository, or the only one with eight bits if there are several."""
     models = [name for name in files if name.endswith(".gguf") and "/" not in name]
     eight_bits = [name for name in models if "q8_0" in name.lower()]
     for found in (models, eight_bits):
@@ -68,7 +68,7 @@ def _chosen(files: list[str]) -> str:
 
 
 def _print_cause(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
-    """Write the first cause: the hub's client wraps the errors of a server in advice."""
+    """Write the root cause: the hub's client wraps server errors in advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")

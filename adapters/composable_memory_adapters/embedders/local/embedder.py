@@ -1,9 +1,9 @@
-"""The local embedder: a thread for the model, a task for its download, questions that never wait.
+"""The local embedder: a thread for the model, a task for its download, and queries that never wait for it.
 
-The model is asked by the C interface of llama.cpp. The class `Llama` of llama-cpp-python (0.3.36) is not
-used: while it loads a model it redirects the standard output of the whole process to nowhere, so that answers
-of an MCP server are lost, and it allocates a score of every word of the vocabulary for every token, two
-gigabytes with embeddinggemma.
+The model is called through the C interface of llama.cpp. The class `Llama` of llama-cpp-python (0.3.36) is
+not used: while loading a model it redirects the whole process's standard output to nowhere, losing an MCP
+server's answers, and it allocates a score for every word of the vocabulary for every token, two gigabytes
+with embeddinggemma.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from composable_memory_adapters.embedders.model_thread import ModelThread
 ERROR_LEVEL = 4
 MEAN_POOLING = 1
 CHARACTERS_PER_TOKEN = 64
-"""More than any token of natural text has; what is beyond so many for each token would be cut off anyway."""
+"""More than any token of natural text has; text beyond this many per token would be truncated anyway."""
 
 RETRY_AFTER_S = 60.0
-"""How long a download that failed is not tried again; its error is raised again instead."""
+"""How long a failed download is not retried; its error is raised again instead."""
 
 
 class LlamaModel:
-    """A loaded model, for one thread at a time: two calls at once end the process.
+    """A loaded model, for one thread at a time: two concurrent calls crash the process.
 
     Reads at most `max_tokens` of a text, and never more than the model was trained for.
     """
@@ -61,7 +61,7 @@ class LlamaModel:
         return int(self._llama.llama_model_n_embd(self._model))
 
     def embed(self, text: str) -> list[float]:
-        """Return the vector of a text that is not blank, with the length 1.
+        """Return the vector of a text that is not blank, scaled to length 1.
 
         Raises:
             EmbeddingError: the model failed, or its vector has no direction.
@@ -74,7 +74,7 @@ class LlamaModel:
         return [value / length for value in vector]
 
     def close(self) -> None:
-        """Free the memory; calling it again does nothing."""
+        """Free the memory; idempotent."""
         context, model = self._context, self._model
         self._context = self._model = None
         if context is not None:
@@ -91,7 +91,7 @@ class LlamaModel:
         return model
 
     def _open_context(self, threads: int) -> object:
-        """Open a context that takes a whole text at once; of one in parts, the last would give the vector."""
+        """Open a context that takes a whole text at once; in parts, only the last would give the vector."""
         options = self._llama.llama_context_default_params()
         options.embeddings = True
         options.n_seq_max = 1
@@ -99,7 +99,7 @@ class LlamaModel:
         options.n_threads = options.n_threads_batch = threads
         context = self._llama.llama_init_from_model(self._model, options)
         if context is not None and self._llama.llama_pooling_type(context) == 0:
-            # The file does not say how the vectors of its tokens become one.
+            # The file does not specify how token vectors are pooled.
             self._llama.llama_free(context)
             options.pooling_type = MEAN_POOLING
             context = self._llama.llama_init_from_model(self._model, options)
@@ -114,7 +114,7 @@ class LlamaModel:
         return EmbedderUnavailable(PROVIDER, self._name, problem, fix)
 
     def _tokens(self, text: str) -> Sequence[int]:
-        """Return the tokens of a text, cut to what the model reads; the token that ends a text is kept."""
+        """Return the tokens of a text, truncated to what the model reads, but keeping its end token."""
         data = text[: self._max_tokens * CHARACTERS_PER_TOKEN].encode("utf-8", "replace")
         tokens = self._tokenized(data, len(data) + 16)
         if len(tokens) <= self._max_tokens:
@@ -123,7 +123,7 @@ class LlamaModel:
         return [*tokens[: self._max_tokens - 1], tokens[-1]] if ends else tokens[: self._max_tokens]
 
     def _tokenized(self, data: bytes, room: int) -> Sequence[int]:
-        """Split a text; words in it that look like control tokens are taken as words."""
+        """Split a text into tokens; words that look like control tokens are treated as words."""
         tokens = (self._llama.llama_token * room)()
         count = self._llama.llama_tokenize(self._vocabulary, data, len(data), tokens, room, True, False)
         return self._tokenized(data, -count) if count < 0 else tokens[:count]
@@ -149,7 +149,7 @@ def _library(model: str) -> ModuleType:
     except ImportError as error:
         problem = f"the package llama-cpp-python is not installed ({error})"
         raise EmbedderUnavailable(PROVIDER, model, problem, INSTALL) from error
-    except (OSError, RuntimeError) as error:  # its shared library does not fit the machine
+    except (OSError, RuntimeError) as error:  # its shared library does not fit this machine
         problem = f"llama-cpp-python cannot be loaded ({error})"
         raise EmbedderUnavailable(PROVIDER, model, problem, INSTALL) from error
     library: ModuleType = llama_cpp
@@ -158,9 +158,9 @@ def _library(model: str) -> ModuleType:
 
 @cache
 def _silenced(llama: ModuleType) -> tuple["deque[str]", object]:
-    """Take over what llama.cpp would write to the terminal; return its last errors, and the callback.
+    """Redirect what llama.cpp would write to the terminal; return its last errors, and the callback.
 
-    The cache keeps the callback for as long as llama.cpp may call it.
+    The cache keeps the callback alive for as long as llama.cpp may call it.
     """
     errors: deque[str] = deque(maxlen=8)
 
@@ -175,10 +175,10 @@ def _silenced(llama: ModuleType) -> tuple["deque[str]", object]:
 
 @asynccontextmanager
 async def open_local(settings: LocalSettings, services: EmbedderServices) -> AsyncIterator["LocalEmbedder"]:
-    """Yield the embedder of the configured model; nothing is downloaded or loaded yet.
+    """Open the embedder of the configured model, without downloading or loading anything yet.
 
     Raises:
-        EmbedderUnavailable: there is no such model, or its vectors' length is not known.
+        EmbedderUnavailable: there is no such model, or the length of its vectors is unknown.
     """
     model = await asyncio.to_thread(local_model, settings, services.state_dir)
     async with closing(LocalEmbedder(model, settings, services)) as embedder:
@@ -186,9 +186,9 @@ async def open_local(settings: LocalSettings, services: EmbedderServices) -> Asy
 
 
 class LocalEmbedder:
-    """A GGUF model. The first text downloads it, if it is not here, and loads it.
+    """A GGUF model. The first text downloads it, if necessary, and loads it.
 
-    While it is downloaded, passages wait and questions are refused at once, so that keywords answer them.
+    During the download, passages wait, and queries are refused at once, so that keywords answer them.
     """
 
     id = PROVIDER
@@ -205,7 +205,7 @@ class LocalEmbedder:
 
     @property
     def model(self) -> str:
-        """Return the name of the model: that of its file, or the one it has on its hub."""
+        """Return the model's name: that of its file, or its name on its hub."""
         return self._about.name
 
     @property
@@ -215,7 +215,7 @@ class LocalEmbedder:
 
     @property
     def fingerprint(self) -> str:
-        """Return what else shapes the vectors beside the model's name: file, prefixes, truncation."""
+        """Return what else affects the vectors besides the model's name: file, prefixes, truncation."""
         return self._about.fingerprint
 
     async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
@@ -223,7 +223,7 @@ class LocalEmbedder:
         return (await self.embed_batch([input]))[0]
 
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[Sequence[float]]:
-        """Return the vectors of several texts, in their order; a question gets its turn between two of them.
+        """Return the vectors of several texts, in order; a query may get in between two of them.
 
         Raises:
             EmbedderUnavailable: the model is not here yet or cannot be loaded, or the embedder is closed.
@@ -232,7 +232,7 @@ class LocalEmbedder:
         return [await self._embed(item) for item in inputs]
 
     async def close(self) -> None:
-        """Stop the download, wait for the text at work, free the model; closing again does nothing."""
+        """Stop the download, wait for the current text, and free the model; idempotent."""
         self._is_closed = True
         if self._download is not None:
             self._download.cancel()
@@ -244,20 +244,20 @@ class LocalEmbedder:
             return [0.0] * self.dimensions
         prompts = self._about.prompts
         prefix = prompts.query if item.kind == "query" else prompts.document
-        path = self._path or await self._arrived(may_wait=item.kind != "query")
+        path = self._path or await self._downloaded_path(may_wait=item.kind != "query")
         text = prefix + item.text
         return await self._thread.run(partial(self._load, path), lambda model: model.embed(text))
 
     def _load(self, path: Path) -> LlamaModel:
-        """Load the model, after a look at its header: a file of another length would spoil the index."""
+        """Load the model, checking its header first: vectors of another length would corrupt the index."""
         got = header_of(path, self.model).dimensions
         if got != self.dimensions:
             raise DimensionMismatch(PROVIDER, self.model, expected=self.dimensions, got=got)
         threads = self._settings.threads or default_threads()
         return LlamaModel(path, name=self.model, max_tokens=self._about.prompts.max_tokens, threads=threads)
 
-    async def _arrived(self, *, may_wait: bool) -> Path:
-        """Return the file of a hub model, started on its way if need be."""
+    async def _downloaded_path(self, *, may_wait: bool) -> Path:
+        """Return the file of a hub model, starting its download if needed."""
         task = self._download
         if task is None or (task.done() and asyncio.get_running_loop().time() >= self._retry_at):
             if self._is_closed:
@@ -266,7 +266,7 @@ class LocalEmbedder:
         if not task.done() and not may_wait:
             fix = "until it arrives, searches use keywords only; `cmem index` waits for it"
             raise EmbedderUnavailable(PROVIDER, self.model, "the model is being downloaded", fix)
-        # Not awaited itself: a caller who is cancelled must not stop what others wait for.
+        # The task is not awaited directly: a cancelled caller must not stop it for the others.
         await asyncio.wait([task])
         if task.cancelled():
             raise self._thread.closed()
@@ -277,7 +277,7 @@ class LocalEmbedder:
         return outcome
 
     async def _downloaded(self) -> Path | EmbedderUnavailable:
-        """Download the file; a failure is returned, since nobody may be waiting for it."""
+        """Download the file; failures are returned, since nobody may be waiting."""
         assert self._about.hub is not None, "a model without a path is one of a hub"
         try:
             return await download(

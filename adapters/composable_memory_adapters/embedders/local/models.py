@@ -1,4 +1,4 @@
-"""Resolves the settings to a model: its file, here or on a hub, what its header says, and its prefixes."""
+"""Resolves the settings to a model: its file, here or on a hub, the header's contents, and its prefixes."""
 
 import asyncio
 import json
@@ -21,28 +21,28 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 # --- the header of a file -----------------------------------------------------------------------------------
 
-# The format is that of the ggml project, versions 2 and 3, little-endian: a magic, three counts, then pairs
-# of a name and a typed value. `gguf.GGUFReader` reads the vocabulary as well: nine seconds and 700 MB for the
-# 262,144 tokens of embeddinggemma, against two milliseconds here. llama.cpp can load the vocabulary alone,
-# but that takes 50 ms and half a second of imports, and leaves the length of the vectors out.
+# The format is that of the ggml project, versions 2 and 3, little-endian: a magic number, three counts, then
+# pairs of a name and a typed value. `gguf.GGUFReader` also reads the vocabulary: nine seconds and 700 MB for
+# the 262,144 tokens of embeddinggemma, against two milliseconds here. llama.cpp can load just the vocabulary,
+# but that takes 50 ms and half a second of imports, and does not give the length of the vectors.
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""Type of a value in the file to its letter in `struct`."""
+"""Maps a value's type in the file to its letter in `struct`."""
 
 MAX_PAIRS = 100_000
 MAX_TEXT_BYTES = 2**20
 SAMPLE_BYTES = 2**20
-"""How much of either end of a file goes into its digest: the header, and some of the weights."""
+"""How much of each end of a file goes into its digest: the header, and some of the weights."""
 
 Value: TypeAlias = int | float | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufHeader:
-    """The description of a model in its file; `digest` tells its content from that of other files."""
+    """A model file's description; `digest` distinguishes its content from other files'."""
 
     architecture: str
     name: str
@@ -55,7 +55,7 @@ def read_header(path: Path) -> GgufHeader:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is not the GGUF file of a model, and why.
+        ValueError: it is not a model's GGUF file; the message says why.
     """
     with path.open("rb") as file:
         try:
@@ -77,7 +77,7 @@ def read_header(path: Path) -> GgufHeader:
 
 
 def _read_values(file: BinaryIO) -> dict[str, Value]:
-    """Read the pairs up to the vocabulary, which is long and comes after what describes the model."""
+    """Read the pairs up to the vocabulary, which is long and comes after the model's description."""
     if file.read(4) != MAGIC:
         raise ValueError("it is not a GGUF file")
     version, _tensors, pairs = _unpack(file, "IQQ")
@@ -96,7 +96,7 @@ def _read_values(file: BinaryIO) -> dict[str, Value]:
 
 
 def _value(file: BinaryIO, kind: int) -> Value | None:
-    """Read one value; a list is passed over."""
+    """Read one value; skip a list."""
     if kind == STRING:
         return _text(file)
     if kind in NUMBERS:
@@ -129,7 +129,7 @@ def _unpack(file: BinaryIO, letters: str) -> tuple[int, ...]:
 
 
 def _digest(file: BinaryIO) -> str:
-    """Return the size with a hash of both ends; to hash all of a model would take long at every opening."""
+    """Return the size and a hash of both ends; hashing a whole model at every start would take too long."""
     size = file.seek(0, 2)
     file.seek(0)
     sample = sha256(file.read(SAMPLE_BYTES))
@@ -142,12 +142,12 @@ def _digest(file: BinaryIO) -> str:
 
 DEFAULT_MAX_TOKENS = 2048
 KNOWN_DIMENSIONS = {DEFAULT_MODEL: 768}
-"""Lengths of the vectors of hub models, known before the file is here."""
+"""Lengths of hub models' vectors, known before their files are downloaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """The prefixes of questions and passages; `max_tokens` is how much of a text is worth reading."""
+    """The prefixes of queries and passages; `max_tokens` is how much of a text is worth reading."""
 
     query: str = ""
     document: str = ""
@@ -162,19 +162,19 @@ _FAMILIES: tuple[tuple[str, Prompts], ...] = (
     # 0.52 against 0.48), in half the time.
     ("minilm", Prompts(max_tokens=256)),
 )
-"""Patterns of model names and how such models were trained; the first that matches counts."""
+"""Patterns of model names, with the prompts such models were trained with; the first match counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubFile:
-    """A model on a hub. Without a `file` its repository has to hold one that can be told from the others."""
+    """A model on a hub. Without a `file`, its repository must contain exactly one suitable file."""
 
     repository: str
     file: str | None
     folder: Path
 
     def on_disk(self) -> Path | None:
-        """Return where the file is, None if it is not here. Looks at the disk."""
+        """Return the path of the file; None if it is not here. Reads the disk."""
         if self.file is not None:
             path = self.folder / self.file
             return path if path.is_file() else None
@@ -183,9 +183,10 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel:
-    """The model of the settings: `path` is None until the file of `hub` is here.
+    """The configured model; `path` is None until the file of `hub` has been downloaded.
 
-    `content` tells the file from others; that of a hub model is its name, before the download and after it.
+    `content` distinguishes the file from others; for a hub model it is the name, before and after the
+    download.
     """
 
     name: str
@@ -197,16 +198,17 @@ class LocalModel:
 
     @property
     def fingerprint(self) -> str:
-        """Return what the vectors depend on beside the model's name and their length."""
+        """Return what the vectors depend on besides the model's name and their length."""
         prompts = self.prompts
         return json.dumps([self.content, prompts.query, prompts.document, prompts.max_tokens])
 
 
 def local_model(settings: LocalSettings, state_dir: Path) -> LocalModel:
-    """Return the model of the settings. Reads the head of its file, so call it in a thread.
+    """Return the configured model. Reads the file's header, so call it in a thread.
 
     Raises:
-        EmbedderUnavailable: there is no such file, it is not a model, or its vectors' length is not known.
+        EmbedderUnavailable: there is no such file, it is not a model, or the length of its vectors is
+        unknown.
     """
     path = settings.path_of(state_dir)
     if path is None:
@@ -225,7 +227,7 @@ def header_of(path: Path, model: str) -> GgufHeader:
     """Read the header of a model's file.
 
     Raises:
-        EmbedderUnavailable: it is not there, or not a model.
+        EmbedderUnavailable: it does not exist, or is not a model.
     """
     try:
         return read_header(path)
@@ -241,7 +243,7 @@ def header_of(path: Path, model: str) -> GgufHeader:
 
 
 def prompts_for(name: str) -> Prompts:
-    """Return the prompts of a model of this name; those of instructed models have to be set."""
+    """Return the prompts for a model of this name; those of instruction-tuned models must be configured."""
     name = name.lower().replace("_", "-")
     if "instruct" in name:
         return Prompts()
@@ -291,10 +293,10 @@ QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
 async def download(hub: HubFile, *, model: str, endpoint: str | None, environ: Mapping[str, str]) -> Path:
-    """Return the path of the model's file, downloaded. Cancelling keeps what has arrived for the next time.
+    """Download the model's file and return its path. If cancelled, a partial download is kept for next time.
 
     Raises:
-        EmbedderUnavailable: it could not be downloaded, and why.
+        EmbedderUnavailable: it could not be downloaded; the message says why.
     """
     request = {
         "repository": hub.repository,
@@ -316,10 +318,10 @@ async def download(hub: HubFile, *, model: str, endpoint: str | None, environ: M
 
 
 async def _run(request: bytes, environ: Mapping[str, str]) -> str:
-    """Run the program to its end and return the last line of its errors; empty if it succeeded."""
+    """Run the program and return the last line of its error output; empty if it succeeded."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-P",  # the program's folder is no place to import from
+        "-P",  # nothing must be imported from the program's folder
         str(PROGRAM),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,

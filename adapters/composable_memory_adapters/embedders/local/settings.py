@@ -1,4 +1,4 @@
-"""Settings of the local provider: which model, where models are kept, how much of the machine it takes."""
+"""Settings of the local provider: the model, where models are kept, and how much of the machine to use."""
 
 import re
 from pathlib import Path
@@ -81,15 +81,15 @@ class LocalSettings(SettingsModel):
 
     @property
     def reference(self) -> str | None:
-        """Return the reference of the model, None if none is set."""
+        """Return the reference to the model; None if none is set."""
         return self.model or self.model_path
 
     def folder(self, state_dir: Path) -> Path:
-        """Return the folder where models are kept."""
+        """Return the folder in which models are kept."""
         return (self.model_cache_dir or state_dir / "models").expanduser()
 
     def path_of(self, state_dir: Path) -> Path | None:
-        """Return the path of the model's file, None for a hub model or if none is set."""
+        """Return the path of the model's file; None for a hub model or if none is set."""
         reference = self.reference
         if reference is None or reference.startswith(HUB_PREFIX):
             return None

@@ -1,1 +1,1 @@
-"""What all providers over HTTP share: client, retries, errors, batches."""
+"""What all HTTP providers share: client, retries, errors, batching."""

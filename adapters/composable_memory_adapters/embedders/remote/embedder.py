@@ -1,6 +1,6 @@
-"""The base of all remote providers: requests in batches, checks of the vectors, translation of errors.
+"""The base of all remote providers: batches requests, checks vectors, translates errors.
 
-The HTTP client is loaded by the first request, so that a provider which is only listed costs next to nothing.
+The first request loads the HTTP client, so a provider that is only listed costs next to nothing.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from composable_memory_adapters.http_client import Connection
 
 Kind: TypeAlias = Literal["query", "document"]
-"""What a text is: a question, or a passage that may answer one."""
+"""Whether a text is a query, or a passage that may answer one."""
 KINDS: tuple[Kind, ...] = ("query", "document")
 
 Vector: TypeAlias = Annotated[list[FiniteFloat], FailFast()]
-"""A vector as it comes in: every number is finite, and the first that is not ends the reading."""
+"""A vector as received: all numbers are finite, and parsing stops at the first that is not."""
 
 
 def request_batches(
     inputs: Sequence[tuple[int, EmbedderInput]], limits: RemoteSettings
 ) -> Iterator[tuple[Kind, Mapping[int, str]]]:
-    """Yield the texts of each request: of one kind, by the index that each came with; no blank ones."""
+    """Yield the texts of each request by index: all of one kind, and none blank."""
     for kind in KINDS:
         of_kind = ((index, item.text) for index, item in inputs if item.kind == kind)
         ready = ((index, truncated(text, limits.max_text_bytes)) for index, text in of_kind)
@@ -54,9 +54,9 @@ def request_batches(
 
 
 def truncated(text: str, max_bytes: int) -> str:
-    """Return the longest beginning of `text` with at most `max_bytes` bytes of UTF-8, whole characters only.
+    """Return the longest prefix of `text` with at most `max_bytes` bytes of UTF-8, in whole characters.
 
-    Half a surrogate pair, which UTF-8 cannot hold, becomes a question mark.
+    A lone surrogate, which UTF-8 cannot encode, becomes a question mark.
     """
     if len(text) <= max_bytes and text.isascii():
         return text
@@ -65,9 +65,9 @@ def truncated(text: str, max_bytes: int) -> str:
 
 
 def grouped(texts: Sequence[str], *, max_texts: int, max_bytes: int) -> Iterator[range]:
-    """Yield ranges of `texts` that go into one request each, as long as both limits allow.
+    """Yield ranges of `texts` for one request each, as long as both limits allow.
 
-    A text that is larger than `max_bytes` goes alone.
+    A text larger than `max_bytes` gets a request of its own.
     """
     start, size = 0, 0
     for index, text in enumerate(texts):
@@ -85,25 +85,25 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 SettingsT = TypeVar("SettingsT", bound=RemoteSettings)
 
 MIN_SECRET_CHARS = 4
-"""A header's value that is shorter, such as `1` or `eu`, is no secret that could be found in a text."""
+"""A shorter header value, such as `1` or `eu`, is not a secret, and would match in too many texts."""
 MEASURE_TIMEOUT_S = 10.0
 MAX_SAVED = 4096
-"""Vectors of calls that failed, saved until somebody asks for their texts again."""
+"""How many vectors of failed calls to keep until their texts are requested again."""
 PROBE = "length"
-"""What is embedded to learn how long the vectors of a model are."""
+"""The text to embed to measure the length of a model's vectors."""
 
 
 class RemoteEmbedder(ABC, Generic[SettingsT]):
-    """An embedder behind HTTP; a provider adds `request_vectors`.
+    """An embedder behind HTTP; a provider implements `request_vectors`.
 
-    A blank text is not sent and has the zero vector. Of a text with more than `max_text_bytes` bytes of UTF-8
-    only the beginning is embedded. A request that fails in passing (no connection, 429, 5xx) is tried three
-    times more. Everything that goes wrong is an `EmbeddingError`, and no key is in it.
+    A blank text is not sent; its vector is zero. Only the first `max_text_bytes` bytes of a text, in UTF-8,
+    are embedded. A request with a transient failure (no connection, 429, 5xx) is retried three times. Every
+    error is an `EmbeddingError` and contains no key.
     """
 
     provider: ClassVar[RemoteProvider]
     normalises: ClassVar[bool] = False
-    """Whether vectors are scaled to unit length here, because the provider may leave that out."""
+    """Whether to scale vectors to unit length here, because the provider may not."""
 
     def __init__(self, settings: SettingsT, services: EmbedderServices, *, pace: Pace | None = None) -> None:
         self.settings = settings
@@ -134,12 +134,12 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
 
     @property
     def dimensions(self) -> int:
-        """Return the length of the vectors; 0 until `prepare` has measured what nobody knew."""
+        """Return the length of the vectors; 0 until `prepare` has measured it, if it was unknown."""
         return self._dimensions or 0
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of what else shapes the vectors: endpoint, headers but credentials, truncation."""
+        """Return a hash of what else affects vectors: endpoint, headers but credentials, truncation."""
         headers = sorted(
             (name.lower(), text) for name, text in self._headers.items() if not is_credential(name)
         )
@@ -151,13 +151,13 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         return (await self.embed_batch([input]))[0]
 
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[Vector]:
-        """Return the vectors of several texts, in their order.
+        """Return the vectors of several texts, in order.
 
-        If one request fails, the vectors of the others are saved for the next call: they were paid for.
+        If one request fails, the vectors of the others are kept for the next call: they were paid for.
 
         Raises:
             EmbedderUnavailable: the provider cannot be used, or the embedder is closed.
-            EmbeddingError: the provider failed, or answered what cannot be used.
+            EmbeddingError: the provider failed, or sent an unusable answer.
         """
         saved = [self._saved.pop((item.kind, item.text), None) for item in inputs]
         vectors = [vector or [0.0] * self.dimensions for vector in saved]
@@ -174,10 +174,10 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         return vectors
 
     async def prepare(self) -> None:
-        """Learn the length of the vectors by one request, if neither the settings nor a table tell it.
+        """Measure the length of the vectors with one request, if neither the settings nor a table has it.
 
         Raises:
-            EmbedderUnavailable: it could not be learned within 10 seconds.
+            EmbedderUnavailable: it could not be measured within 10 seconds.
         """
         if self._dimensions is not None:
             return
@@ -194,7 +194,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         raise self.errors.unavailable(what, f"set {self.provider.setting('dimensions')}")
 
     async def close(self) -> None:
-        """Close all connections; closing again does nothing."""
+        """Close all connections; idempotent."""
         async with self._opening:
             self._is_closed = True
             connection, self._connection = self._connection, None
@@ -205,7 +205,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
 
     @abstractmethod
     async def request_vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
-        """Ask with `post` for one vector to each text; none is blank, and all fit into one request.
+        """Request one vector per text with `post`; no text is blank, and all fit into one request.
 
         Raises:
             HttpFailure: the request failed.
@@ -214,35 +214,35 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
 
     @classmethod
     def native_dimensions(cls, model: str) -> int | None:
-        """Return the length of a model's vectors where nothing else is asked for; None if it is not known."""
+        """Return the default length of a model's vectors; None if unknown."""
         return cls.provider.native_dimensions.get(model)
 
     @classmethod
     def keys(cls, key: str) -> Sequence[str]:
-        """Return the keys that the configured one stands for."""
+        """Return the keys in the configured value, which may contain several."""
         return [key] if key else []
 
     @classmethod
     def credential(cls, key: str) -> Mapping[str, str]:
-        """Return the headers that prove who is asking."""
+        """Return the headers that authenticate a request."""
         return {"Authorization": f"Bearer {key}"}
 
-    def advice(self, failure: HttpFailure) -> str | None:  # noqa: ARG002 - for those who know more
-        """Return better advice on a failure than the usual one, if the provider has some."""
+    def advice(self, failure: HttpFailure) -> str | None:  # noqa: ARG002 - for providers that know more
+        """Return more specific advice on a failure than the default, if there is any."""
         return None
 
     # --- what a provider uses -------------------------------------------------------------------------------
 
     @property
     def requested_dimensions(self) -> int | None:
-        """Return the length that has to be asked for; None where the model's own is wanted."""
+        """Return the length to request; None for the model's own."""
         return None if self.settings.dimensions == self._native else self.settings.dimensions
 
     def checked(self, vector: Vector) -> Vector:
-        """Return a vector that came in, at unit length where that is left to us.
+        """Check a received vector, and scale it to unit length if the provider does not.
 
         Raises:
-            DimensionMismatch: it has another length than promised.
+            DimensionMismatch: it does not have the promised length.
         """
         if len(vector) != self._dimensions:
             raise DimensionMismatch(self.id, self.model, expected=self.dimensions, got=len(vector))
@@ -260,7 +260,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         return self.errors.parsed(await connection.post(path, content), answer)
 
     async def connected(self) -> "Connection":
-        """Return the connection, which the first call makes in a thread: that takes a sixth of a second.
+        """Return the connection; the first call creates it in a thread, which takes a sixth of a second.
 
         Raises:
             EmbedderUnavailable: the embedder is closed.
@@ -273,10 +273,10 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
             return self._connection
 
     async def in_slot(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Await a request as one of at most `max_concurrent_requests`.
+        """Run a request as one of at most `max_concurrent_requests`.
 
         Raises:
-            EmbeddingError: what was an `HttpFailure`.
+            EmbeddingError: the request raised an `HttpFailure`.
         """
         async with self._slots:
             try:
@@ -294,7 +294,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
     async def _fill(
         self, vectors: list[Vector], texts: Mapping[int, str], kind: Kind
     ) -> EmbeddingError | None:
-        """Put the vectors of texts in their places, or return why that failed, so that others go on."""
+        """Store the vectors of texts at their indexes, or return the error, so that other requests go on."""
         try:
             got = await self._vectors(list(texts.values()), kind)
         except EmbeddingError as error:
@@ -311,7 +311,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
                 self._saved[item.kind, item.text] = vector
 
     async def _vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
-        """Return as many vectors as texts, all of one length, which is the promised one if one is known."""
+        """Return one vector per text, all of one length, which must be the promised one if there is one."""
         vectors = await self.in_slot(partial(self.request_vectors, texts, kind))
         if len(vectors) != len(texts):
             counts = f"{counted(len(vectors), 'vector')} for {counted(len(texts), 'text')}"
@@ -331,7 +331,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         return Connection(client, credentials=credentials, headers=self._headers, pace=self._pace)
 
     def _secrets(self) -> Iterator[str]:
-        """Yield whatever must not be seen in a message: keys, what is made of them, and longer headers."""
+        """Yield what must not appear in a message: keys, credentials made from them, longer headers."""
         yield from self._keys
         for key in self._keys:
             yield from (text.removeprefix("Bearer ") for text in self.credential(key).values())
@@ -346,10 +346,10 @@ async def open_remote(
     *,
     pace: Pace | None = None,
 ) -> AsyncIterator[RemoteEmbedder[SettingsT]]:
-    """Open a provider; no request is made if the length of its vectors is known.
+    """Open a provider; if the length of its vectors is known, no request is made.
 
     Raises:
-        EmbedderUnavailable: something is missing in the settings, or the length could not be measured.
+        EmbedderUnavailable: a setting is missing, or the length could not be measured.
     """
     if lack := kind.provider.lack(settings, services):
         raise EmbedderUnavailable(kind.provider.id, settings.model or "no model", *lack)
@@ -361,7 +361,7 @@ async def open_remote(
 def remote_spec(
     kind: type[RemoteEmbedder[SettingsT]], settings: type[SettingsT], *, summary: str
 ) -> EmbedderSpec:
-    """Return the spec of a provider that is asked over HTTP."""
+    """Return the spec of an HTTP provider."""
     return EmbedderSpec(
         id=kind.provider.id,
         summary=summary,
@@ -373,6 +373,6 @@ def remote_spec(
 
 
 def _scaled(vector: Vector) -> Vector:
-    """Return the vector at unit length; one of hardly any length stays as it is."""
+    """Scale a vector to unit length, unless its length is nearly zero."""
     length = math.hypot(*vector)
     return [value / length for value in vector] if length > 1e-10 else vector

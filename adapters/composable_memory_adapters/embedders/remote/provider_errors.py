@@ -14,7 +14,7 @@ from composable_memory_ops_logs import redact
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 DETAIL_CHARS = 200
-"""How much of what the other side said stands in an error."""
+"""How much of the provider's own message to show in an error."""
 
 _LASTING = {
     FailureKind.CLOSED,
@@ -24,13 +24,13 @@ _LASTING = {
     FailureKind.REDIRECTED,
     FailureKind.UNREACHABLE,
 }
-"""What does not end by itself, so that the provider counts as unavailable."""
+"""Failures that do not pass by themselves, so the provider counts as unavailable."""
 
 
 class ProviderErrors:
-    """Builds the errors of one provider with one model at one host.
+    """Builds errors for one provider with one model at one host.
 
-    `secrets` are cut out of whatever the other side said.
+    `secrets` are masked in whatever the provider says.
     """
 
     def __init__(self, provider: RemoteProvider, model: str, host: str, secrets: Iterable[str]) -> None:
@@ -41,7 +41,7 @@ class ProviderErrors:
         self._advice = _advice(provider)
 
     def failed(self, failure: HttpFailure, advice: str | None = None) -> EmbeddingError:
-        """Return the error for a failed request; `advice` counts instead of the usual one."""
+        """Return the error for a failed request; `advice` replaces the default."""
         detail = self._redacted(failure.detail)
         what = f"{self._host} {failure.problem}" + (f": {detail}" if detail else "")
         fix = advice or self._advice[failure.kind]
@@ -50,23 +50,23 @@ class ProviderErrors:
         return EmbeddingError(self._provider.id, self._model, f"{what}; {fix}")
 
     def unavailable(self, what: str, fix: str) -> EmbedderUnavailable:
-        """Return the error for a provider that cannot be used; the texts must not hold a secret."""
+        """Return the error for a provider that cannot be used; the texts must not contain a secret."""
         return EmbedderUnavailable(self._provider.id, self._model, what, fix)
 
     def unreadable(self, problem: str) -> EmbeddingError:
-        """Return the error for an answer that cannot be used; `problem` must not hold a secret."""
+        """Return the error for an unusable answer; `problem` must not contain a secret."""
         text = f"{self._host} sent an answer that cannot be used: {problem}"
         return EmbeddingError(self._provider.id, self._model, text)
 
     def parsed(self, body: bytes, answer: type[AnswerT]) -> AnswerT:
-        """Return an answer as a value.
+        """Parse and validate an answer.
 
         Raises:
-            EmbeddingError: it is not JSON, or of another shape.
+            EmbeddingError: it is not JSON, or does not have the expected fields.
         """
         try:
             return answer.model_validate_json(body)
-        except ValidationError as error:  # quotes the answer, so it must not be in the chain of ours
+        except ValidationError as error:  # it quotes the answer, so it must not be chained to ours
             problem = problems_in(error, "JSON")[0]
         excerpt = self._redacted(body[:1024].decode("utf-8", "replace"))
         raise self.unreadable(f"{problem}; it begins {excerpt!r}")

@@ -1,4 +1,4 @@
-"""Settings of remote providers, also those of batch jobs, and what is missing before one can be used."""
+"""Settings of remote providers, including batch jobs, and what is missing before one can be used."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class RemoteSettings(SettingsModel):
     """The keys of a provider that is asked over HTTP. A blank `model` or `base_url` counts as not set."""
 
     model_prefixes: ClassVar[tuple[str, ...]] = ()
-    """Prefixes that routers put before the name of a model; the provider itself does not know them."""
+    """Prefixes that routers put before a model's name, unknown to the provider itself."""
 
     model: str = Field(default="", description="The model.")
     base_url: str = Field(default="", description="The provider's address.")
@@ -65,7 +65,7 @@ class RemoteSettings(SettingsModel):
 
 
 FAILURE_LIMIT = 2
-"""After so many failures in a row, jobs are off for the life of the embedder."""
+"""After this many failures in a row, jobs are off for the life of the embedder."""
 
 
 class BatchSettings(SettingsModel):
@@ -94,7 +94,7 @@ class SettingsWithJobs(RemoteSettings):
 
 
 class FailureCounter:
-    """Counts the failures of jobs since the last success, and turns jobs off when there are too many."""
+    """Counts failed jobs since the last success, and turns jobs off after too many."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -102,24 +102,24 @@ class FailureCounter:
         self.is_off = False
 
     def failed(self, error: EmbeddingError, *, is_final: bool = False) -> None:
-        """Count a failure; one that is final, or one too many, turns jobs off."""
+        """Count a failure; a final one, or one too many, turns jobs off."""
         self.failures += 1
         self.last_error = str(error)
         self.is_off = self.is_off or is_final or self.failures >= FAILURE_LIMIT
 
     def succeeded(self) -> None:
-        """Start counting anew; jobs that are off stay off."""
+        """Reset the count; jobs that are off stay off."""
         if not self.is_off:
             self.failures, self.last_error = 0, None
 
 
 Lack: TypeAlias = tuple[str, str]
-"""A reason why a provider cannot be used, and how to fix it."""
+"""Why a provider cannot be used, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteProvider:
-    """The fixed facts of a provider: its id, where its key may be, how long its vectors are."""
+    """The fixed facts of a provider: its id, where to find its key, and the lengths of its vectors."""
 
     id: str
     key_variables: tuple[str, ...] = ()
@@ -132,17 +132,17 @@ class RemoteProvider:
 
     @property
     def key_places(self) -> str:
-        """Return where the key is looked for, in words."""
+        """Describe where the key is looked for."""
         return " or ".join((*self.key_variables, self.setting("api_key_env")))
 
     def key(self, settings: RemoteSettings, environ: Mapping[str, str]) -> str:
-        """Return the key of the settings, else that of the environment, else nothing."""
+        """Return the key from the settings, else from the environment, else an empty string."""
         own = settings.api_key.get_secret_value() if settings.api_key else ""
         found = (own, *(environ.get(name, "") for name in self.key_variables))
         return next((key.strip() for key in found if key.strip()), "")
 
     def lack(self, settings: RemoteSettings, services: EmbedderServices) -> Lack | None:
-        """Return what is missing or unusable in the settings and the environment."""
+        """Return what is missing or invalid in the settings and the environment."""
         key = self.key(settings, services.environ)
         if not settings.base_url:
             return f"no base_url for {self.id}", f"set {self.setting('base_url')}"
@@ -157,7 +157,7 @@ class RemoteProvider:
         return self._header_lack(settings)
 
     def lacks(self, settings: RemoteSettings, services: EmbedderServices) -> str | None:
-        """Return what `lack` returns, in words."""
+        """Return the result of `lack` as text."""
         found = self.lack(settings, services)
         return None if found is None else "; ".join(found)
 
@@ -171,12 +171,12 @@ class RemoteProvider:
 
 
 def is_credential(header: str) -> bool:
-    """Return whether a header of this name proves who is asking, and so does not shape the vectors."""
+    """Return whether a header of this name authenticates a request, and so does not affect the vectors."""
     return is_secret(header) or is_secret_name(header)
 
 
 def _url_problem(base_url: str) -> str | None:
-    """Return what is wrong with the URL; never a part of it, because it may hold a password."""
+    """Return what is wrong with the URL, without quoting it, because it may contain a password."""
     try:
         parts = urlsplit(base_url)
         host, user = parts.hostname, parts.username or parts.password
