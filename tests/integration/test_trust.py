@@ -145,6 +145,7 @@ def test_an_example_of_the_seeds_works_where_it_lies_once_it_is_trusted(place: P
     assert place.cmem("config", "show", "--workspace", str(place.workspace)).exit_code == 0
 
 
+@pytest.mark.needs("qmd")
 def test_the_seeds_example_of_qmd_asks_the_real_one(place: Place, tmp_path: Path) -> None:
     programs = Path(shlex.split(installed("qmd"))[0]).parent
     place.environ |= {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path), "CI": "true"}
