@@ -128,11 +128,13 @@ class Database:
 
     def take_over(self, source: Path) -> None:
         """Make a copy the content of this store, all or nothing; it is brought to the present version."""
-        with _told(source):
-            _refuse_strangers(source, BUSY_TIMEOUT_S, is_copy=True)
-        with self._held() as connection:
-            take_over(connection, source)
-            _migrate(connection)
+        with closing(_connect(Path(":memory:"), BUSY_TIMEOUT_S)) as copy:
+            with _told(source):
+                _refuse_strangers(source, BUSY_TIMEOUT_S, is_copy=True)
+                take_over(copy, source)
+                _migrate(copy)  # what is damaged fails here, before anything is replaced
+            with self._held() as connection:
+                copy.backup(connection)  # others who have the file open go on, and see it from then on
 
     def scrub(self) -> None:
         """Make the file and its newest copy anew, without what was deleted; older copies go."""

@@ -81,7 +81,7 @@ def import_lines(entries: Entries, lines: Iterable[bytes], *, memory: str) -> Im
             entry = _entry_of(line) if head.version == FORMAT_VERSION else _entry_of_row(line, converter)
         except FeedbackError as error:
             problems.append(f"line {number}: {error.subject}")
-        except (LookupError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             problems.append(f"line {number}: {error}")
         else:
             if entry is not None:
@@ -168,4 +168,5 @@ def _entry_of(line: bytes) -> Entry:
 
 def _entry_of_row(line: bytes, converter: layout_4.Converter) -> Entry | None:
     row = json.loads(line)
-    return converter.entry(row.pop("table", ""), row) if isinstance(row, dict) else None
+    table = row.pop("table", "") if isinstance(row, dict) else ""
+    return converter.entry(table, row)

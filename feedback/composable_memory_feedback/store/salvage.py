@@ -16,6 +16,7 @@ from shutil import copyfile
 
 from composable_memory_feedback.store import layout_4, readable
 from composable_memory_feedback.store.entries import APPLICATION_ID, VERSION, Entries, Entry, make_table
+from composable_memory_feedback.store.kinds import plain_text
 from composable_memory_feedback.store.readable import Found
 from composable_memory_ops_logs.private_files import replacing, sync_folder
 
@@ -46,10 +47,7 @@ def copy_into(connection: sqlite3.Connection, target: Path) -> None:
 
 
 def take_over(connection: sqlite3.Connection, source: Path) -> None:
-    """Make a copy the content of the store that a connection has open, in one transaction.
-
-    Other connections go on, and see it from their next transaction on.
-    """
+    """Make a copy the content of what a connection has open."""
     address = f"{source.absolute().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(address, uri=True)) as copy:
         copy.backup(connection)
@@ -77,6 +75,7 @@ def damage_in(path: Path, *, however_large: bool = False, by_row: bool = True) -
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.text_factory = _text
+            connection.execute("BEGIN")  # all of one moment: another process may be converting the file
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if application != APPLICATION_ID or version not in (0, layout_4.VERSION, VERSION):
@@ -148,7 +147,7 @@ def mend(path: Path, at: datetime, *, however_large: bool = False) -> str | None
         lost if kinds or not found.is_whole else "nothing is lost",
         f"the damaged file is kept as {aside.name}",
     ]
-    return "; ".join(part for part in parts if part)
+    return plain_text("; ".join(part for part in parts if part))
 
 
 def _put_aside(path: Path, at: datetime) -> Path:
@@ -188,8 +187,8 @@ def _counted(entries: Iterable[Entry]) -> str:
     return ", ".join(f"{count} {_plain(kind)}" for kind, count in counts.items())
 
 
-def _plain(kind: str) -> str:
-    return kind.replace("_", " ")
+def _plain(kind: object) -> str:
+    return str(kind).replace("_", " ")  # damage may leave no text of it
 
 
 def _text(data: bytes) -> str:

@@ -292,6 +292,18 @@ def test_a_row_that_changed_is_set_aside_and_told_or_comes_back_from_the_copy(pa
         assert "nothing is lost" in (store.remark or "")
 
 
+@pytest.mark.parametrize("kind", ["x'6b'", "CAST(x'6bff' AS TEXT)"], ids=["bytes", "broken text"])
+def test_a_row_whose_kind_is_damaged_is_told_in_text_that_can_be_printed(path: Path, kind: str) -> None:
+    with FeedbackStore.open(path) as store:
+        store.set_mark("day", "1")
+        store.add([judgement()])
+    execute(path, f"UPDATE entries SET kind = {kind} WHERE kind = 'judgements'")
+
+    with FeedbackStore.open(path) as store:
+        assert b"could be read" in (store.remark or "").encode()
+        assert (store.mark("day"), store.judgements()) == ("1", [])
+
+
 def test_a_row_that_changes_while_the_store_is_open_is_never_used(path: Path) -> None:
     with_much_learnt(path)
     with FeedbackStore.open(path) as store, FeedbackStore.open(path) as beside:

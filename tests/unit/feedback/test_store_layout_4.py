@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -22,7 +23,7 @@ from composable_memory_feedback.experiments import Experiment, Outcome
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion, GoldenRecord
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store.salvage import MOST_CHECKED_BYTES, copies_of
+from composable_memory_feedback.store.salvage import MOST_CHECKED_BYTES, copies_of, damage_in
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import IntentKind, WeightChange
 from tests.unit.feedback.store_makers import HOUR, NOON, evaluation, judgement, logged_query, table
@@ -266,6 +267,28 @@ def test_a_backup_of_it_is_restored(path: Path, tmp_path: Path) -> None:
         assert beside.running_experiment("here") == replace(RUNNING, memory="here")
 
 
+def test_of_a_damaged_backup_nothing_is_restored(path: Path, tmp_path: Path) -> None:
+    spoil(path, *DAMAGE["judgements"])
+    with FeedbackStore.open(tmp_path / "new.db") as store:
+        store.add([judgement("own.md")])
+
+        with pytest.raises(FeedbackError, match=f"an entry has been altered.*{path.name}"):
+            store.restore_from(path, memory="here", was="home")
+
+        assert (store.judgements(), store.golden(), store.remark) == ([judgement("own.md")], [], None)
+
+
+def test_a_file_that_is_converted_meanwhile_is_not_taken_for_damaged(path: Path) -> None:
+    grow(path, 2000)
+    found: list[str | None] = []
+    with ThreadPoolExecutor(1) as pool:
+        opened = pool.submit(FeedbackStore.open, path)
+        while not opened.done():
+            found.append(damage_in(path))
+    with opened.result() as store:
+        assert {*found, store.remark} == {None}
+
+
 def test_an_export_of_it_is_imported_once(tmp_path: Path) -> None:
     lines = (WRITTEN / "export.jsonl").read_bytes().splitlines(keepends=True)
     counts = {"judgements": 5, "evaluations": 1, "weight_changes": 5}
@@ -276,6 +299,25 @@ def test_an_export_of_it_is_imported_once(tmp_path: Path) -> None:
         assert (first.added, first.known, second.added, second.known) == (counts, {}, {}, counts)
         assert first.left_out == second.left_out == ()
         assert held_by(store) == ALL
+
+
+def test_an_export_of_when_days_were_kept_is_imported_without_them(tmp_path: Path) -> None:
+    head, *lines = (WRITTEN / "export.jsonl").read_bytes().splitlines(keepends=True)
+    day = b'{"table":"backend_queries","backend":"builtin","day":"2026-03-01","intent":"topic"}\n'
+    with FeedbackStore.open(tmp_path / "new.db") as store:
+        store.import_([head, day, *lines], memory="home")
+
+        assert held_by(store) == ALL
+
+
+@pytest.mark.parametrize("line", [b"[]", b"5", b'{"table":"weight_tables","version":[],"detail":"{}"}'])
+def test_a_line_that_is_no_row_is_refused(tmp_path: Path, line: bytes) -> None:
+    head = (WRITTEN / "export.jsonl").read_bytes().splitlines()[0]
+    with (
+        FeedbackStore.open(tmp_path / "new.db") as store,
+        pytest.raises(FeedbackError, match="a line cannot be read: line 2: "),
+    ):
+        store.import_([head, line], memory="home")
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
