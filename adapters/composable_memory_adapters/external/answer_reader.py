@@ -138,7 +138,7 @@ def read_answer(
     score_is: Literal["similarity", "distance"] = "similarity",
     empty: str = "",
 ) -> Reading:
-    """Return the results in an answer, best first; of those with the same path and lines, the first.
+    """Return the results in an answer, best first; with the same path and lines, only the first.
 
     A text that begins with `empty` means that there are none.
     """
@@ -200,7 +200,7 @@ def results_of(
 
 
 def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[str, str]]:
-    """Return where the results of an answer are, and the detected name of each field."""
+    """Return the path to the results of an answer, and the detected name of each field."""
     found_at, rows = _found(answer, results_at)
     names: dict[str, str] = {}
     for row in (rows or ())[:MAX_RESULTS]:
@@ -210,7 +210,7 @@ def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[st
 
 
 def text_of(answer: JsonValue, names: FieldNames) -> str:
-    """Return the whole text in the answer of a tool that reads one thing; empty if there is none."""
+    """Return the whole text in the answer of a tool that reads one thing; empty if it has none."""
     found = _find(answer)
     configured = {name: path for name, path in names if path is not None}
     rows = [*found[1], *_relations(answer)] if found else []
@@ -230,7 +230,7 @@ def parsed(data: bytes | str) -> JsonValue:
 
 
 def sound_json(data: bytes | str) -> bytes:
-    """Return JSON without anything that stricter parsers refuse.
+    """Return JSON with whatever stricter parsers would reject removed.
 
     Raises:
         ValueError: it is not JSON.
@@ -304,7 +304,7 @@ def pick(value: JsonValue, path: str) -> JsonValue:
 
 
 def _complaint(answer: JsonValue) -> str:
-    """Return what an answer without results says: a text in place of results, or an `error`."""
+    """Return the message of an answer without results: a text in place of results, or an `error`."""
     said = answer.get("error") if isinstance(answer, dict) else answer
     return said.strip() if isinstance(said, str) else ""
 
@@ -323,7 +323,7 @@ def _keys(answer: JsonValue) -> str:
 
 
 def _found(answer: JsonValue, results_at: str | None) -> tuple[str, list[JsonValue] | None]:
-    """Return where an answer's results are, and the results; None if it has no recognisable ones."""
+    """Return the path to an answer's results, and the results; None if it has no recognisable ones."""
     if not results_at:
         return _find(answer) or ("", [] if answer in (None, "", {}) else None)
     folder, _, name = results_at.rpartition(".")
@@ -344,7 +344,7 @@ def _relations(answer: JsonValue) -> list[JsonValue]:
 
 
 def _find(answer: JsonValue, depth: int = _DEPTH) -> tuple[str, list[JsonValue]] | None:
-    """Return the first list of results in an answer, and where it is; a text alone is a single result."""
+    """Return the first list of results in an answer, and its path; a text alone is a single result."""
     if isinstance(answer, list):
         return "", answer
     if isinstance(answer, str):
@@ -494,7 +494,7 @@ def _line(value: JsonValue) -> int:
 
 
 def _name(value: JsonValue) -> str:
-    """Return a name stripped of anything that would make it another path, or control a terminal."""
+    """Return a name without anything that would make it another path, or control a terminal."""
     if value is None:
         return ""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:

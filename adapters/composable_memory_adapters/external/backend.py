@@ -49,11 +49,11 @@ T = TypeVar("T")
 CAPABILITIES = frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.RAW_ANSWER, Capability.RETAIN})
 
 MAX_WORDS = 8
-"""How many words of a query are asked for one by one."""
+"""How many words of a query are sent one by one."""
 USE_S = 15.0
-"""How long reading or adding one thing may take, in seconds."""
+"""Time limit for reading or adding one thing, in seconds."""
 MOST_KEPT = 300
-"""How many recent results can be read whole without asking again."""
+"""How many recent results can be read whole without another request."""
 RESERVED = frozenset({"bank", "file", "memory", "sessions"})
 """Ids under which results would look like files of the workspace."""
 
@@ -64,7 +64,7 @@ class Source(Protocol):
     provider: str
     """Its name in the status."""
     found: Mapping[str, JsonValue]
-    """Settings that state explicitly what it has detected."""
+    """Settings that spell out what it has detected."""
 
     async def ask(self, query: str, limit: int) -> JsonValue:
         """Return its answer as JSON, or as a text.
@@ -75,7 +75,7 @@ class Source(Protocol):
         ...
 
     async def use(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
-        """Have it read `path`, or add `text`, and return its reply; None if the settings do not say how.
+        """Have it read `path`, or add `text`, and return its reply; None without settings for that.
 
         Raises:
             BackendError: it did not answer, or refused.
@@ -147,7 +147,7 @@ class ExternalMemory:
         )
 
     async def raw_answer(self, query: str) -> JsonValue:
-        """Return the foreign memory's answer, before it is read.
+        """Return the foreign memory's unparsed answer.
 
         Raises:
             BackendError: the foreign memory failed.
@@ -157,7 +157,7 @@ class ExternalMemory:
         return answers if self._settings.ask_by == "words" else next(iter(answers.values()))
 
     async def found_settings(self, query: str) -> Mapping[str, JsonValue]:
-        """Return the settings that state explicitly what was detected.
+        """Return settings that spell out what was detected.
 
         Raises:
             BackendError: the foreign memory failed.
@@ -175,13 +175,13 @@ class ExternalMemory:
         return await self._until_closed(self._source.ask(query, limit), "search")
 
     def _as_of(self, options: SearchOptions) -> datetime:
-        """Return the time that a query is about: the end of the period it names, but not in the future."""
+        """Return the time that a query is about: the end of the period it names, but not a future time."""
         now = options.now or self._clock()
         window = window_of(options.intent.time_hints, now) if options.intent else None
         return min(window.end, now) if window else now
 
     def _asked(self, text: str, query: KeywordQuery) -> Sequence[str]:
-        """Return the queries to send: the whole question, or its words, of which there may be none."""
+        """Return the queries to send: the whole question, or its words, which may be none."""
         if self._settings.ask_by == "words":
             return query.terms[:MAX_WORDS]
         return (within(text, self._settings.query_limit),)
@@ -189,7 +189,7 @@ class ExternalMemory:
     def _read(
         self, answers: Sequence[JsonValue], query: KeywordQuery, options: SearchOptions
     ) -> tuple[Reading, Sequence[Hit], tuple[MemorySearchResult, ...]]:
-        """Return the merged answers, and what is wanted of them: the hits, and their results."""
+        """Return the merged answers, the hits to return, and their results."""
         settings = self._settings
         reading = joined(
             [
@@ -239,7 +239,7 @@ class ExternalMemory:
         return MemoryFileSlice(path=path, text=passage)
 
     def retains(self) -> bool:
-        """Return whether the settings want notes remembered here to be written to it too."""
+        """Return whether the settings have notes remembered here written to it too."""
         return self._settings.writes
 
     async def retain(self, text: str, place: str) -> None:
@@ -289,7 +289,7 @@ class ExternalMemory:
             )
 
     async def _until_closed(self, call: Coroutine[object, object, T], operation: str) -> T:
-        """Return the result of a call; closing the memory ends it, as does cancellation."""
+        """Return the result of a call; closing the memory cancels it."""
         task = asyncio.create_task(call, name=f"ask {self._id}")
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
@@ -300,7 +300,7 @@ class ExternalMemory:
             raise
 
     def _dropped(self, reading: Reading) -> list[Degradation]:
-        """Return what could not be read of an answer, and the settings that would help."""
+        """Return what could not be read in an answer, and the settings that would help."""
         reasons = []
         keys, results_at = redact(reading.keys or "none"), self._settings.results
         if reading.complaint:

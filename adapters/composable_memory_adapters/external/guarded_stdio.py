@@ -1,6 +1,6 @@
 """The stdio transport to an MCP server, with the server under our supervision.
 
-The library's own transport starts a process that may outlive us, and buffers a line however long it is.
+The library's own transport starts a process that may outlive us, and buffers lines of any length.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class _Incoming:
         self._on_end = on_end
         self.send, self.messages = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
         self.said = b""
-        """The last of its error output."""
+        """The end of its error output."""
         self._line = bytearray()
 
     def take(self, descriptor: int, data: bytes) -> None:
@@ -127,7 +127,7 @@ class _Incoming:
 
 
 def _message(line: bytes) -> JSONRPCMessage:
-    """Parse a message; one with a lone surrogate, which only strict parsers refuse, is repaired first.
+    """Parse a message; lone surrogates, which only strict parsers reject, are repaired first.
 
     Raises:
         ValueError: it is not a message.
@@ -139,7 +139,7 @@ def _message(line: bytes) -> JSONRPCMessage:
 
 
 async def _write(messages: anyio.abc.ObjectReceiveStream[SessionMessage], descriptor: int) -> None:
-    """Write messages to the pipe until nobody reads from it."""
+    """Write messages to the pipe until its reader closes it."""
     pipe = os.fdopen(descriptor, "wb", buffering=0)
     transport, protocol = await asyncio.get_running_loop().connect_write_pipe(_Flow, pipe)
     try:
@@ -172,13 +172,13 @@ class _Flow(asyncio.BaseProtocol):
 
 
 async def _watch(server: GuardedProcess, incoming: _Incoming, tell: Callable[[str], str]) -> None:
-    """End the stream when the server ends, with its last words of error output."""
+    """End the stream when the server ends, with the end of its error output."""
     code = await server.wait()
     said = _error_line(tell(incoming.said.decode("utf-8", "replace")))
     incoming.end(f"it ended with code {code}" + (f": {said[:300]}" if said else ""))
 
 
 def _error_line(said: str) -> str:
-    """Return the last line that names an error (Node prints its version below it), else the last line."""
+    """Return the last line that names an error (Node prints its version below it), or else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "error" in line.lower()), lines[-1] if lines else "")

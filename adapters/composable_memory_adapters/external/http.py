@@ -31,7 +31,7 @@ KIND = "http"
 MAX_ANSWER = 16 * 2**20
 """The most bytes in an answer; the same as for an MCP server."""
 RETRIES = RetryPolicy(tries=2, first_wait_s=0.2)
-"""Only two tries: the user is waiting, and the other memories may have the answer."""
+"""Only two tries: the user is waiting, and other memories may have the answer."""
 ONCE = RetryPolicy(tries=1)
 _read = partial(read_whole, limit=MAX_ANSWER)
 
@@ -151,7 +151,7 @@ def secret_headers(settings: HttpSettings, backend_id: str, environ: Mapping[str
 
 
 def _judge(error: Exception) -> Verdict:
-    """Retry only errors that may pass at once; a server that asks for a longer wait is reported instead."""
+    """Retry only errors that may pass at once; if the server asks for a longer wait, report the error."""
     may_pass = isinstance(error, HttpFailure) and error.may_pass and not error.retry_after_s
     return Verdict(may_pass=may_pass)
 

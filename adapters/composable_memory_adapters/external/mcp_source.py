@@ -42,7 +42,7 @@ _LIMITS = (
 class _Session:
     """A connection to a server, with the tool to call, its `arguments` and their `schema`.
 
-    After the tool has refused a call, `is_unsure` marks that the server may have changed its tools.
+    After the tool has refused a call, `is_unsure` is set: the server may have changed its tools.
     """
 
     client: Client

@@ -23,7 +23,7 @@ def retriever_backend(id: str, retriever: object, *, summary: str | None = None)
     """Return a backend for a search function, or for a retriever of LangChain, LlamaIndex or Haystack.
 
     A retriever is recognised by its method: `ainvoke` (LangChain), `aretrieve` (LlamaIndex), `run`
-    (Haystack). It decides itself how many results to return; a function is passed the number wanted.
+    (Haystack). It decides how many results to return; a function is passed the wanted number.
 
         spec = retriever_backend("wiki", my_retriever)
         async with open_memory(backends=[spec], config={"backends": {"wiki": {"weight": 0.8}}}) as memory: ...
@@ -107,7 +107,7 @@ def _row(one: Any) -> JsonValue:
     """Convert a result to JSON: a text, a mapping, or any framework's document."""
     if isinstance(one, str | Mapping):
         return _plain(one)
-    inner = getattr(one, "node", one)  # LlamaIndex has the score beside the node
+    inner = getattr(one, "node", one)  # LlamaIndex stores the score beside the node
     texts = (getattr(inner, name, None) for name in ("page_content", "content", "text"))
     metadata = getattr(inner, "metadata", None) or getattr(inner, "meta", None)
     return {

@@ -45,7 +45,7 @@ def filled(value: JsonValue, words: Mapping[str, str | int]) -> JsonValue:
 
 
 def within(text: str, limit: int) -> str:
-    """Truncate a text at a word boundary, or within the first word if that is too long."""
+    """Truncate a text at a word boundary, or within the first word if that alone is too long."""
     if len(text) <= limit:
         return text
     whole = text[: limit + 1].rpartition(" ")[0].rstrip()

@@ -1,4 +1,4 @@
-"""Memories in the forms that agent frameworks know: one module for each framework, an extra each."""
+"""Memories as components of agent frameworks: one module and one extra for each framework."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ __all__ = ["needs_extra"]
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Say how to install what the imports inside lack."""
+    """Raise an error that names the extra to install if an import inside fails."""
     try:
         yield
     except ModuleNotFoundError as problem:

@@ -25,20 +25,20 @@ class MemoryRetriever(BaseRetriever):
         retriever = MemoryRetriever(memory=memory, k=4, search_kwargs={"tags": ["work"]})
 
     `invoke` needs a memory of `open_memory_sync`; `ainvoke` also takes one of `open_memory`. `search_kwargs`
-    are further fields of a search, such as `since`, `until`, `paths`, `tags`, `types`, `weak` and
-    `session_key`; `invoke` takes them as well. A document's metadata holds its place, `citation`, `score`,
-    `trace_id` and the `facts` that are known of it.
+    are further search fields, such as `since`, `until`, `paths`, `tags`, `types`, `weak` and `session_key`;
+    `invoke` accepts them too. A document's metadata has its place, `citation`, `score`, `trace_id` and its
+    known `facts`.
     """
 
     memory: InstanceOf[Memory] | InstanceOf[BlockingMemory] = Field(repr=False)
     k: int | None = None
-    """How many documents at most; what the settings say by default."""
+    """The maximum number of documents; by default that of the settings."""
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        del run_manager  # nothing happens on the way that callbacks could be told
+        del run_manager  # there are no intermediate steps to report to callbacks
         found = ask_and_wait(self.memory, find_passages, query, self._arguments(kwargs))
         return [_document(one) for one in found]
 

@@ -1,4 +1,4 @@
-"""A memory as a store of LangGraph: what an agent keeps across conversations, as notes."""
+"""A memory as a store of LangGraph: an agent's long-term items, kept as notes."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,26 +31,25 @@ _COMPARISONS = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
 
 
 class MemoryStore(BaseStore):
-    """Keeps items as notes in `memory/store/` of the workspace, one for each.
+    """Keeps items as notes in `memory/store/` of the workspace, one note for each.
 
         graph = builder.compile(store=MemoryStore(memory))
 
     A person can read and edit them, and every search of the memory finds them. A search of the store with a
-    query finds the items of its namespace that the memory finds, best first, and those without a match not at
-    all; without a query, those that changed last come first. `index=False` keeps an item from being found by
-    a query of the store; which fields are named there makes no difference. Items do not expire: a `ttl` is
-    refused. What does not wait takes a memory of `open_memory` as well.
+    query returns the matching items of its namespace, best first; without a query it returns all, the last
+    changed first. `index=False` hides an item from queries of the store; a list of fields is ignored.
+    Items do not expire: a `ttl` is rejected. The async methods also accept a memory of `open_memory`.
     """
 
     def __init__(self, memory: AnyMemory) -> None:
         self._memory = memory
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do several things at once; what is read is read before anything is written."""
+        """Run several operations; all reads come before any write."""
         return ask_and_wait(self._memory, _answers, tuple(ops))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do several things at once; what is read is read before anything is written."""
+        """Run several operations; all reads come before any write."""
         return await ask(self._memory, _answers, tuple(ops))
 
 
@@ -88,7 +87,7 @@ def _write(notes: StoreNotes, puts: Sequence[PutOp]) -> None:
 
 
 async def _found(memory: Memory, notes: StoreNotes, op: SearchOp, query: str) -> list[SearchItem]:
-    """Return the items that a query finds; several passages may be of one item, and filters come after."""
+    """Return the items that a query finds; passages may share an item, and filters are applied afterwards."""
     wanted = {"paths": (f"{namespace_folder(op.namespace_prefix)}/**",), "weak": True}
     depth = max(100, 5 * (op.offset + op.limit))
     passages = await find_passages(memory, query, wanted | {"max_results": depth})
@@ -138,7 +137,7 @@ def _fits(item: StoredItem, prefix: Sequence[str], wanted: Mapping[str, Any] | N
 
 
 def _is_equal(value: Any, wanted: Any) -> bool:
-    """Compare as LangGraph's stores do: a mapping is compared key by key, and may hold operators."""
+    """Compare as LangGraph's stores do: a mapping is compared key by key, and may contain operators."""
     if not isinstance(wanted, Mapping):
         return bool(value == (list(wanted) if isinstance(wanted, tuple) else wanted))
     if any(name.startswith("$") for name in wanted):
@@ -153,7 +152,7 @@ def _compare(value: Any, operator: str, other: Any) -> bool:
         raise ValueError(f"{operator} is no operator; there are {', '.join(_OPERATORS | _COMPARISONS)}")
     try:
         return bool(_COMPARISONS[operator](float(value), float(other)))
-    except (TypeError, ValueError):  # one of them is no number
+    except (TypeError, ValueError):  # one of them is not a number
         return False
 
 

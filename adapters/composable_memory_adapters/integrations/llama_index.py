@@ -22,9 +22,9 @@ class MemoryRetriever(BaseRetriever):
         engine = RetrieverQueryEngine.from_args(MemoryRetriever(memory, similarity_top_k=4), llm=llm)
 
     `retrieve` needs a memory of `open_memory_sync`; `aretrieve` also takes one of `open_memory`. Further
-    arguments are fields of a search, such as `since`, `until`, `paths`, `tags`, `types`, `weak` and
-    `session_key`. A node's metadata holds its place, `citation`, `trace_id` and the `facts` known of it; a
-    language model is shown the citation only.
+    arguments are search fields, such as `since`, `until`, `paths`, `tags`, `types`, `weak` and `session_key`.
+    A node's metadata has its place, `citation`, `trace_id` and its known `facts`; a language model only sees
+    the citation.
     """
 
     def __init__(self, memory: AnyMemory, *, similarity_top_k: int | None = None, **search: Any) -> None:

@@ -20,11 +20,11 @@ def memory_tools(
 
         agent = Agent(name="Assistant", tools=memory_tools(memory, ["memory_search", "memory_get"]))
 
-    They are those that `cmem mcp` serves, with the same descriptions and arguments. `session_key` names the
-    conversation: groups and channels get no citations.
+    These are the tools that `cmem mcp` serves, with the same descriptions and arguments. `session_key` names
+    the conversation: groups and channels get no citations.
 
     Raises:
-        ConfigError: there is no tool of a name.
+        ConfigError: there is no tool with one of these names.
     """
     return [
         FunctionTool(
@@ -32,7 +32,7 @@ def memory_tools(
             description=tool.description,
             params_json_schema=tool.input_schema,
             on_invoke_tool=_invoked(memory, tool, session_key),
-            strict_json_schema=False,  # a strict one has no optional arguments
+            strict_json_schema=False,  # a strict schema has no optional arguments
         )
         for tool in tools_named(names)
     ]

@@ -19,11 +19,11 @@ def memory_toolset(
 
         agent = Agent(model, toolsets=[memory_toolset(memory, ["memory_search", "memory_get"])])
 
-    They are those that `cmem mcp` serves, with the same descriptions and arguments. `session_key` names the
-    conversation: groups and channels get no citations.
+    These are the tools that `cmem mcp` serves, with the same descriptions and arguments. `session_key` names
+    the conversation: groups and channels get no citations.
 
     Raises:
-        ConfigError: there is no tool of a name.
+        ConfigError: there is no tool with one of these names.
     """
     return FunctionToolset(
         [

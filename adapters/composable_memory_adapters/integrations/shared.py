@@ -1,4 +1,4 @@
-"""What the integrations share: how an open memory is asked, and what is handed on of its answers."""
+"""Code shared by the integrations: calling an open memory, and converting its answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -15,11 +15,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AnyMemory: TypeAlias = Memory | BlockingMemory
-"""One of `open_memory`, to be awaited where it was opened, or one of `open_memory_sync`, for everywhere."""
+"""From `open_memory`, to be awaited on its event loop, or from `open_memory_sync`, usable anywhere."""
 
 
 class Passage(NamedTuple):
-    """A result as frameworks take it: the whole text, and the rest as JSON values."""
+    """A result for frameworks: the whole text, and the rest as JSON values."""
 
     id: str
     text: str
@@ -34,7 +34,7 @@ async def ask(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Call a function with the open memory, where that lives."""
+    """Call a function with the open memory, on the memory's event loop."""
     if isinstance(memory, BlockingMemory):
         return await asyncio.wrap_future(memory.submit(function, *args, **kwargs))
     return await function(memory, *args, **kwargs)
@@ -47,7 +47,7 @@ def ask_and_wait(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Call a function with the open memory, and wait for the answer.
+    """Call a function with the open memory, and block until it returns.
 
     Raises:
         InvalidArgument: the memory can only be awaited.
@@ -58,11 +58,11 @@ def ask_and_wait(
 
 
 async def find_passages(memory: Memory, query: str, arguments: Mapping[str, object]) -> list[Passage]:
-    """Search as `memory_search` does; `arguments` are further fields of its request.
+    """Search like `memory_search`; `arguments` are further fields of its request.
 
     Raises:
         BackendUnavailable: no memory could answer.
-        ValueError: an argument is not known, or cannot be used.
+        ValueError: an argument is unknown or invalid.
     """
     response = await query_cited(memory, MemorySearchRequest.model_validate({"query": query, **arguments}))
     if problem := why_unavailable(response):
@@ -85,10 +85,10 @@ async def find_passages(memory: Memory, query: str, arguments: Mapping[str, obje
 
 
 def tools_named(names: Collection[str] | None) -> list[Tool]:
-    """Return the tools of agents that have these names, or all.
+    """Return the agent tools with these names, or all.
 
     Raises:
-        ConfigError: there is none of a name.
+        ConfigError: there is none with one of these names.
     """
     known = {tool.name: tool for tool in TOOLS}
     for name in names or ():
@@ -100,5 +100,5 @@ def tools_named(names: Collection[str] | None) -> list[Tool]:
 async def call_tool(
     memory: AnyMemory, tool: Tool, arguments: Mapping[str, object], session_key: str | None
 ) -> dict[str, JsonValue]:
-    """Return the reply of a tool as JSON; it also says what is wrong with the call, for the agent to read."""
+    """Return a tool's reply as JSON; it also says what is wrong with the call, for the agent to read."""
     return (await ask(memory, tool.call, arguments, session_key=session_key)).as_json()

@@ -19,12 +19,12 @@ from composable_memory_ops_logs.private_files import sync_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FOLDER = PurePosixPath("memory/store")
-"""Where the notes lie in the workspace, in a folder for each namespace."""
+"""The place of the notes in the workspace, with a folder for each namespace."""
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 _ODD = re.compile(r"[^a-z0-9]+")
 _LINE_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")
-"""What YAML may read as the end of a line, or pass over, where it is not escaped."""
+"""Characters that YAML may read as a line break, or skip, unless they are escaped."""
 _HEAD = re.compile(r"---\n(.*?\n)---\n\n?(.*)", re.DOTALL)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredItem:
-    """What is kept under a key of a namespace; `is_indexed` says that queries may find it."""
+    """The value under a key of a namespace; `is_indexed` means that queries may find it."""
 
     namespace: tuple[str, ...]
     key: str
@@ -46,8 +46,8 @@ class StoredItem:
 class StoreNotes:
     """The items in a workspace; blocks.
 
-    A name that is no plain file name everywhere gets a hash, so that two never share a file. What is in the
-    folder and is no item, such as a note of a person, is left alone.
+    A name that is not a portable file name gets a hash, so that two never share a file. Other files in the
+    folder, such as a person's notes, are left alone.
     """
 
     def __init__(self, workspace: Path) -> None:
@@ -58,12 +58,12 @@ class StoreNotes:
         return self.read(item_path(namespace, key))
 
     def put(self, namespace: Sequence[str], key: str, value: Mapping[str, Any], *, is_indexed: bool) -> None:
-        """Write an item; one that is there keeps the time it was created at.
+        """Write an item; an existing one keeps its creation time.
 
         Raises:
-            InvalidArgument: the value holds what cannot be written as YAML.
+            InvalidArgument: the value cannot be written as YAML.
             MemoryPathError: the folder leads out of the workspace.
-            NoteNotWritten: the workspace is not there any more.
+            NoteNotWritten: the workspace no longer exists.
         """
         path = item_path(namespace, key)
         require_workspace(self._workspace, str(path))
@@ -94,14 +94,14 @@ class StoreNotes:
         self._target(item_path(namespace, key)).unlink(missing_ok=True)
 
     def below(self, prefix: Sequence[str]) -> Iterator[StoredItem]:
-        """Return the items whose namespace begins with `prefix`, those that were changed last first."""
+        """Return the items whose namespace begins with `prefix`, the last changed first."""
         root = self._target(namespace_folder(prefix))
         paths = (namespace_folder(prefix) / one.relative_to(root).as_posix() for one in root.rglob("*.md"))
         found = [item for path in paths if (item := self.read(path))]
         yield from sorted(found, key=lambda one: (-one.updated_at.timestamp(), one.namespace, one.key))
 
     def read(self, path: PurePosixPath) -> StoredItem | None:
-        """Return the item in a file; None where there is none, or none at its own place."""
+        """Read the item in a file; None if it is not an item, or not at its own place."""
         try:
             with (
                 opened_file(self._target(path)) as (descriptor, _),
@@ -141,7 +141,7 @@ def _file_name(name: str) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a text of several lines as such, which is easier to read, and to search."""
+    """Writes multi-line text as a block, which is easier to read and to search."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
@@ -173,7 +173,7 @@ def _yaml(value: object) -> str:
 
 
 def _parse(text: str) -> StoredItem | None:
-    """Read a note; None for one that is no item."""
+    """Parse a note; None if it is not an item."""
     found = _HEAD.fullmatch(text.replace("\r\n", "\n"))
     head = yaml.load(found[1], _LOADER) if found else None  # noqa: S506 - the safe one
     if found is None or not isinstance(head, dict) or head.get("type") != "store":

@@ -1,4 +1,4 @@
-"""The PostgreSQL memory as a backend: search, reading notes, sync, and a status that asks nobody."""
+"""The PostgreSQL memory as a backend: search, reading notes, sync, and a status that makes no request."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -58,10 +58,10 @@ async def open_postgres(
 ) -> AsyncIterator["PostgresMemory"]:
     """Yield the memory of a workspace; leaving the block ends its connections.
 
-    It opens where the server is away, too: what is asked of it then fails.
+    It opens even if the server is down; requests then fail.
 
     Raises:
-        BackendUnavailable: the variable that is to name the server is not set.
+        BackendUnavailable: the variable that should name the server is not set.
         ConfigError: the URL of the server cannot be used.
     """
     async with closing(PostgresMemory(settings, services)) as memory:
@@ -72,7 +72,7 @@ async def open_postgres(
 
 
 class PostgresMemory:
-    """Notes of a workspace on a server; keeps `SupportsAnswer`, `SupportsForget` and `SupportsSync`."""
+    """Notes of a workspace on a server; implements `SupportsAnswer`, `SupportsForget` and `SupportsSync`."""
 
     def __init__(self, settings: PostgresSettings, services: BackendServices) -> None:
         self._settings = settings
@@ -115,7 +115,7 @@ class PostgresMemory:
         )
 
     def follow(self) -> None:
-        """Bring notes to the server as they change, if the memory stays open and its settings say so."""
+        """Sync notes to the server as they change, if the memory stays open and its settings say so."""
         sync = self._settings.sync
         if self._services.is_long_lived and (sync.watch or sync.interval_minutes):
             self._scheduler.start()
@@ -144,7 +144,7 @@ class PostgresMemory:
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
-        """Bring the notes of this folder to the server; with `force`, read and embed all of them anew."""
+        """Sync the notes of this folder to the server; with `force`, read and embed all of them again."""
         self._server.refuse_if_closed("sync")
         report = await self._flights.join(reason, force=force, progress=progress)
         problem = None
@@ -155,7 +155,7 @@ class PostgresMemory:
         return report if problem is None else replace(report, problems=(*report.problems, problem))
 
     async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Return what the workspace holds of lines: passages, vectors, what was said, lines of logs."""
+        """Return what the workspace holds of lines: passages, vectors, quotes, log lines."""
         self._server.refuse_if_closed("say what it holds")
         mask = erasing.mask_of(wanted, self._services.hide)
 
@@ -169,7 +169,7 @@ class PostgresMemory:
         return await self._in_workspace("say what it holds", look, otherwise=())
 
     async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Bring the notes of this folder without these lines, and mask what quotes them in lines of logs.
+        """Sync the notes of this folder without these lines, and mask quotes of them in log lines.
 
         Raises:
             BackendError: a file could not be read again.
@@ -195,7 +195,7 @@ class PostgresMemory:
     async def _erased(
         self, owner: str, wanted: Forgetting, connection: Connection, tenant: int
     ) -> tuple[list[str], tuple[Holding, ...]]:
-        """Mask log lines; return files that were not read again, and what of others says it still."""
+        """Mask log lines; return the files not reread, and what other owners still have of the lines."""
         mask = erasing.mask_of(wanted, self._services.hide)
         await erasing.mask_log_lines(connection, tenant, mask=mask, is_rehearsal=False)
         await erasing.forget_words(connection, tenant)
@@ -210,9 +210,9 @@ class PostgresMemory:
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Return a note of the workspace, whoever gave it, or `lines` of its lines from `from_line` on.
+        """Return a note of the workspace, from any owner, or `lines` of its lines starting at `from_line`.
 
-        The lines of documents and transcripts have the numbers that they have in the builtin memory.
+        Lines of documents and transcripts are numbered as in the builtin memory.
         """
         self._server.refuse_if_closed("read a file")
         path = rel_path.strip()
@@ -231,7 +231,7 @@ class PostgresMemory:
         return MemoryFileSlice(text="", path=path)
 
     def status(self) -> MemoryProviderStatus:
-        """Return what was known when the server was last asked; asks nobody."""
+        """Return what the last request to the server found; makes no request."""
         self._server.refuse_if_closed("report its status")
         services, state = self._services, self._searching.state
         embedder = services.embedder
@@ -283,7 +283,7 @@ class PostgresMemory:
         return await probe(self._services.embedder, self._services.embedder_problem)
 
     async def probe_vector_availability(self) -> bool:
-        """Return whether the server answers, and there are vectors to be searched with."""
+        """Return whether the server answers and there are vectors to search."""
         self._server.refuse_if_closed("probe vector search")
         try:
             return self._space is not None and await self._server.version() > 0
@@ -292,7 +292,7 @@ class PostgresMemory:
             return False
 
     async def close(self) -> None:
-        """Stop the sync and end the connections; calling it again does nothing."""
+        """Stop the sync and close the connections; a second call does nothing."""
         await self._scheduler.stop()
         if self._reranking:
             await self._reranking.close()
@@ -300,13 +300,13 @@ class PostgresMemory:
         await self._flights.close()
 
     async def _read_ahead_in_background(self) -> None:
-        """Let the reranker read what is new, where this memory stays open."""
+        """Let the reranker read new passages, if this memory stays open."""
         state, reranking = self._searching.state, self._reranking
         if state is not None and reranking and self._services.is_long_lived and await reranking.is_on():
             reranking.follow(state.revision)
 
     async def take_stock(self) -> None:
-        """Look how much there is."""
+        """Read how much the workspace holds."""
 
         async def look(tenant: int) -> None:
             async with self._server.reading("open", tenant=tenant) as connection:
@@ -315,9 +315,9 @@ class PostgresMemory:
         await self._in_workspace("open", look, otherwise=None)
 
     async def _in_workspace(self, operation: str, work: Callable[[int], Awaitable[T]], *, otherwise: T) -> T:
-        """Return what `work` makes of the number of the workspace, `otherwise` where there is no workspace.
+        """Return the result of `work` for the workspace's number, or `otherwise` if there is no workspace.
 
-        Where its tables were made anew, its number is looked up again.
+        If the tables were recreated, the number is looked up again.
         """
         for is_again in (False, True):
             if self._tenant is None:
@@ -365,14 +365,14 @@ class PostgresMemory:
         self._owner = syncing.owner
         self._debounce.forget_before(began)
         if report.files_indexed or report.files_unchanged:
-            with suppress(ConfigError):  # a registry that cannot be used now: the next sync tries again
+            with suppress(ConfigError):  # the registry cannot be used now: the next sync tries again
                 await asyncio.to_thread(keep, scope, self._services)
-        with suppress(BackendError):  # all is written; the next search looks again
+        with suppress(BackendError):  # everything is written; the next search looks again
             await self.take_stock()
         return report
 
     def _open_watch(self, on_change: Callable[[str | None], None]) -> FolderWatch:
-        # Imported late: a single command watches nothing, and importing watchdog takes long.
+        # Imported late: a single command watches nothing, and importing watchdog is slow.
         from composable_memory_adapters.builtin.sync.watcher import Watcher
 
         def survey_notes() -> WatchScope:
@@ -384,10 +384,10 @@ class PostgresMemory:
         return Watcher(survey_notes, on_change)
 
     def _check_path(self, rel_path: str) -> None:
-        """Raise unless a path could be that of a note.
+        """Raise unless the path could be that of a note.
 
         Raises:
-            MemoryPathError: it could not.
+            MemoryPathError: it could not be.
         """
         notes = choose(self._settings.of_notes(), self._services).settings
         if is_transcript_path(rel_path):

@@ -1,4 +1,4 @@
-"""A copy of all workspaces in one file, made by `pg_dump`, which knows tables, rights and sequences."""
+"""Copies all workspaces to one file with `pg_dump`, which handles tables, privileges and sequences."""
 
 import asyncio
 import shutil
@@ -17,11 +17,11 @@ OPERATION = "back up"
 
 
 async def dump(server: Server, file: Path, *, backend_id: str, environ: Mapping[str, str]) -> int:
-    """Copy the tables to a new file that only its owner may read, and return its bytes.
+    """Copy the tables to a new file that only its owner may read, and return its size in bytes.
 
     Raises:
-        BackendError: `pg_dump` is not there or fails; there is no file then.
-        ConfigError: there is such a file, there are no tables, or the role does not see all rows.
+        BackendError: `pg_dump` is missing or fails; no file is left.
+        ConfigError: the file exists, there are no tables, or the role does not see all rows.
     """
     if await asyncio.to_thread(file.exists):
         raise ConfigError("FILE", f"{file} already exists; choose a new file")
@@ -56,7 +56,7 @@ async def dump(server: Server, file: Path, *, backend_id: str, environ: Mapping[
 
 
 def _variables(address: Address) -> dict[str, str]:
-    """Return where the server is, as PostgreSQL's programs are told; a password is no word of a command."""
+    """Return the server's address as environment variables; a password must not be in a command line."""
     roots = address.sslrootcert or ("system" if address.sslmode == "verify-full" else "")
     return {
         "PGHOST": address.host,

@@ -1,6 +1,6 @@
-"""What a workspace on the server holds of lines that are forgotten, and removing what a sync leaves of them.
+"""Finds what a workspace on the server holds of forgotten lines, and removes what a sync leaves of them.
 
-A sync of the folder whose lines they were takes passages, words, vectors and text out.
+A sync of the folder that had the lines removes their passages, words, vectors and text.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ Mask = Callable[[str], str]
 
 
 def mask_of(wanted: Forgetting, hide: HideForgotten) -> Mask:
-    """Return what masks the lines in a text: all that was forgotten where theirs are not known."""
+    """Return a function that masks the lines, or everything forgotten if the lines are unknown."""
     quotations = Quotations(one for text in wanted.texts for one in statements_of(text))
     if wanted.is_known:
         return lambda text: quotations.masked(text, INSTEAD) if quotations else text
@@ -60,7 +60,7 @@ def mask_of(wanted: Forgetting, hide: HideForgotten) -> Mask:
 
 
 async def stored(connection: Connection, tenant: int, *, wanted: Forgetting) -> Stored:
-    """Return what is stored of some lines, and of what was said in the same words."""
+    """Return what is stored of some lines, and of passages in the same words."""
     lines = wanted.lines
     places = ([getattr(one, name) for one in lines] for name in ("path", "start_line", "end_line"))
     own = {row["id"] for row in await connection.fetch(OVERLAPPING, tenant, *places)}
@@ -72,7 +72,7 @@ async def stored(connection: Connection, tenant: int, *, wanted: Forgetting) -> 
 
 
 async def mark_unread(connection: Connection, tenant: int, *, owner: str, wanted: Forgetting) -> bool:
-    """Have the next sync of an owner read all files again that say what is forgotten."""
+    """Have an owner's next sync reread all files that contain what is forgotten."""
     await connection.execute(LOCK, tenant)
     said = [row["path"] for row in await _said(connection, tenant, wanted)]
     await connection.execute(READ_AGAIN, tenant, owner, [*wanted.paths, *said], not wanted.is_known)
@@ -80,20 +80,20 @@ async def mark_unread(connection: Connection, tenant: int, *, owner: str, wanted
 
 
 async def forget_words(connection: Connection, tenant: int) -> None:
-    """Take the words of passages that went out of the index, where they may wait for that."""
+    """Remove the words of deleted passages from the index, where they may still be pending."""
     await connection.execute(LOCK, tenant)
     await postings.merge(connection, tenant)
 
 
 async def unread(connection: Connection, tenant: int, *, owner: str) -> list[str]:
-    """Return the files of an owner that have yet to be read again."""
+    """Return an owner's files that still have to be reread."""
     return [row["path"] for row in await connection.fetch(UNREAD, tenant, owner)]
 
 
 async def of_others(
     connection: Connection, tenant: int, *, wanted: Forgetting
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the files that still say it when their owner has read all again, and who has brought them."""
+    """Return the files that still contain it once the owner has reread everything, and their owners."""
     found = await _with_words(connection, tenant, wanted)
     paths = {
         row["path"]
@@ -105,7 +105,7 @@ async def of_others(
 
 
 async def mask_log_lines(connection: Connection, tenant: int, *, mask: Mask, is_rehearsal: bool) -> int:
-    """Mask the texts of log lines; return of how many. In a rehearsal nothing is changed."""
+    """Mask the texts of log lines; return how many. A rehearsal changes nothing."""
     after, found = "", 0
     while rows := await connection.fetch(LINES_AFTER, tenant, after, PAGE):
         changed = await asyncio.to_thread(_masked, rows, mask)
@@ -131,7 +131,7 @@ async def _said(connection: Connection, tenant: int, wanted: Forgetting) -> list
 
 
 async def _with_words(connection: Connection, tenant: int, wanted: Forgetting) -> list[tuple[Sought, Record]]:
-    """Return the passages that may say what is forgotten, each with what that is."""
+    """Return the passages that may contain what is forgotten, each with the lines in question."""
     found = []
     for one in await asyncio.to_thread(sought, wanted.texts):
         found += [(one, row) for row in await connection.fetch(WITH_WORD, tenant, one.like)]

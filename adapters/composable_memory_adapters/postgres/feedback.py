@@ -1,6 +1,6 @@
 """The feedback store on a server: judgements, weights and golden questions that a team shares.
 
-The store blocks, as the one in a file does, so the connections live on an event loop in a thread of its own.
+The store blocks, like the one in a file, so its connections live on an event loop in a separate thread.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from composable_memory_ops_logs.private_files import replacing
 T = TypeVar("T")
 
 KIND = "feedback"
-"""What a notification says has changed."""
+"""The payload of a notification of changes."""
 
 CLOSE_S = 10.0
-"""How long closing waits for what is under way."""
+"""Seconds that closing waits for calls in progress."""
 
 REVISION = "SELECT coalesce((SELECT revision FROM feedback_revisions WHERE tenant = $1), 0)"
 FIRST = "INSERT INTO feedback_revisions (tenant) VALUES ($1) ON CONFLICT DO NOTHING"
@@ -38,7 +38,7 @@ LOCK = "SELECT FROM feedback_revisions WHERE tenant = $1 FOR UPDATE"
 CHANGED = "UPDATE feedback_revisions SET revision = revision + 1 WHERE tenant = $1 RETURNING revision"
 TELL = "SELECT pg_notify('cmem', format('%s:%s:%s', $1::int, $2::bigint, $3::text))"
 
-# Each statement names the tenant: row-level security would do, but Citus then asks all its servers.
+# Each statement names the tenant: row-level security would do, but then Citus asks all its servers.
 COLUMNS = "kind, key, at, detail, id"
 READ = f"""
 SELECT {COLUMNS} FROM entries
@@ -66,11 +66,11 @@ class PostgresEntries(Entries):
         self.has_changed = False
 
     def read(self, kind: str, *, since: str = "", prefix: str = "", newest: int | None = None) -> list[Entry]:
-        """Return entries in the order of storing."""
+        """Return entries in the order in which they were stored."""
         return [Entry(*row) for row in self.fetch(READ, kind, since, prefix, newest)][::-1]
 
     def find(self, kind: str, keys: Sequence[str]) -> dict[str, Entry]:
-        """Return those of some keys that there are."""
+        """Return the entries that exist for some keys."""
         return {row["key"]: Entry(*row) for row in self.fetch(FIND, kind, [*map(storable, keys)])}
 
     def index(self, kind: str, *, since: str = "", before: str = "~") -> list[tuple[int, str]]:
@@ -78,17 +78,17 @@ class PostgresEntries(Entries):
         return [(row["id"], row["key"]) for row in self.fetch(INDEX, kind, since, before)]
 
     def count(self, kind: str) -> tuple[int, int | None]:
-        """Return how many there are, and the id of the latest."""
+        """Return the number of entries, and the id of the latest."""
         count, latest = self.fetch(COUNT, kind)[0]
         return count, latest
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Store entries, in the place of those with their keys."""
+        """Store entries, replacing those with the same keys."""
         for entry in entries:
             self._change(PUT, *(one and storable(one) for one in entry[:4]))
 
     def remove(self, ids: Iterable[int | None]) -> None:
-        """Remove the entries of some ids."""
+        """Remove the entries with some ids."""
         self._change(REMOVE, [*ids])
 
     def clear(self) -> None:
@@ -107,7 +107,7 @@ class PostgresEntries(Entries):
 class PostgresFeedbackStore(FeedbackStore):
     """What the memories of a workspace have learnt, in the tables of a server.
 
-    A change is told to all who have it open; who misses that sees it by what `change_mark` returns.
+    Whoever has it open is notified of changes; missed ones show in `change_mark`.
     """
 
     def __init__(self, settings: PostgresSettings, services: FeedbackServices) -> None:
@@ -130,10 +130,10 @@ class PostgresFeedbackStore(FeedbackStore):
         self._thread.start()
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what comes of something that runs on the loop of the connections.
+        """Return the result of a coroutine that runs on the loop of the connections.
 
         Raises:
-            FeedbackError: the store is closed, or is while that goes on.
+            FeedbackError: the store is closed, or closes meanwhile.
         """
         with self._asking:
             if self._is_closed:
@@ -150,18 +150,18 @@ class PostgresFeedbackStore(FeedbackStore):
 
     @contextmanager
     def reading(self) -> Iterator[PostgresEntries]:
-        """Hold a connection that sees one moment."""
+        """Hold a connection with one consistent snapshot."""
         with self._told(), self._within(is_writing=False) as entries:
             yield entries
 
     @contextmanager
     def writing(self) -> Iterator[PostgresEntries]:
-        """Hold a connection for one transaction; it is undone when the block raises. Writers take turns."""
+        """Hold a connection for one transaction, rolled back if the block raises. Writers take turns."""
         with self._told(), self._within(is_writing=True) as entries:
             yield entries
 
     def add(self, judgements: Iterable[Judgement], /) -> int:
-        """Add judgements, all or none, and return how many were new; the log here keeps what they judge."""
+        """Add judgements, all or none, and return how many were new; the local log keeps what they judge."""
         judgements = [*judgements]
         if new := {one.trace_id for one in judgements} - self._kept:
             try:
@@ -173,12 +173,12 @@ class PostgresFeedbackStore(FeedbackStore):
         return super().add(judgements)
 
     def change_mark(self) -> int:
-        """Return a number that grows when anyone has changed something."""
+        """Return a number that grows with every change, whoever makes it."""
         with self.reading() as entries:
             return int(entries.fetch(REVISION)[0][0])
 
     def wait_for_change(self, seconds: float) -> None:
-        """Return when somebody tells of a change, or after so many seconds."""
+        """Return when a change is notified, or after this many seconds."""
         with suppress(FeedbackError), self._told():
             self.wait_for(self._listen())
         if not self._is_closed:
@@ -186,7 +186,7 @@ class PostgresFeedbackStore(FeedbackStore):
             self._news.clear()
 
     def copy_into(self, target: Path) -> None:
-        """Write all that nothing else can bring back into a file, as a store of SQLite."""
+        """Write everything that nothing else can restore into a file, as a SQLite store."""
         lines: list[bytes] = []
         self.export(lines.append, memory="")
         with replacing(target, survives="power cut") as scratch:
@@ -195,9 +195,9 @@ class PostgresFeedbackStore(FeedbackStore):
                 copy.import_(lines, memory="")
 
     def take_over(self, source: Path) -> None:
-        """Make a copy the content of this store, all or nothing."""
+        """Replace the content of this store by that of a copy, all or nothing."""
         lines: list[bytes] = []
-        with TemporaryDirectory() as folder:  # opening it may bring it up to date
+        with TemporaryDirectory() as folder:  # opening it may migrate it
             copied = Path(folder) / "feedback.sqlite"
             copied.write_bytes(source.read_bytes())
             with FeedbackStore.open(copied, clock=self._clock) as copy:
@@ -207,14 +207,14 @@ class PostgresFeedbackStore(FeedbackStore):
             import_lines(entries, lines, memory="")
 
     def import_(self, lines: Iterable[bytes], *, memory: str) -> Imported:
-        """Add what an export holds and the store does not; the lines are read before the server waits."""
+        """Add what an export has and the store does not; the lines are read before a transaction begins."""
         return super().import_([*lines], memory=memory)
 
     def scrub(self) -> None:
-        """Leave it to the server when the space of what was deleted is written over."""
+        """Do nothing: the server decides when deleted space is overwritten."""
 
     def close(self) -> None:
-        """End the connections; a second time is fine."""
+        """Close the connections; a second call does nothing."""
         with self._asking:
             if self._is_closed:
                 return
@@ -229,11 +229,11 @@ class PostgresFeedbackStore(FeedbackStore):
             self._loop.close()
 
     def _renew_copy(self) -> None:
-        """Keep no copies: the server is backed up as it is."""
+        """Do nothing: the server has its own backups."""
 
     @contextmanager
     def _within(self, *, is_writing: bool) -> Iterator[PostgresEntries]:
-        """Hold a transaction over the calls of a thread."""
+        """Hold a transaction across the calls of a thread."""
         if self._tenant is None:
             with self._opening:
                 self._tenant = self.wait_for(self._server.tenant("learn", self._workspace, is_new=True))
@@ -253,7 +253,7 @@ class PostgresFeedbackStore(FeedbackStore):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Raise errors of the server as those of the store; `remark` tells of them until they pass."""
+        """Raise server errors as store errors; `remark` reports them until they pass."""
         try:
             yield
         except BackendError as error:
@@ -274,13 +274,13 @@ class PostgresFeedbackStore(FeedbackStore):
             self._news.set()
 
     async def _end(self) -> None:
-        """End the connections, and what still waits for them."""
+        """Close the connections, and cancel what still waits for them."""
         await self._server.close()
         ending = {asyncio.current_task()}
-        while others := asyncio.all_tasks() - ending:  # a cancelled statement begins another
+        while others := asyncio.all_tasks() - ending:  # a cancelled statement starts another
             for one in others:
                 one.cancel()
             await asyncio.gather(*others, return_exceptions=True)
         if self._listener is not None:
             self._listener.terminate()
-        await asyncio.sleep(0)  # what was cut off is closed with the next turn of the loop
+        await asyncio.sleep(0)  # terminated connections close in the next iteration of the loop

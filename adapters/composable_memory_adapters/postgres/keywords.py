@@ -1,4 +1,4 @@
-"""The keyword leg of the PostgreSQL memory: BM25 chooses in the server, what was chosen is scored here."""
+"""The keyword leg of the PostgreSQL memory: the server selects candidates by BM25, and we score them here."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
@@ -31,25 +31,25 @@ from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_PHRASES = 4
-"""So many phrases of a question are looked for as such: the words of one may stand apart in many passages."""
+"""Maximum phrases of a question that are looked up: many passages may have the words apart."""
 
 DEEPER = 4
-"""So many times the candidates are fetched: their order by the stored weights is nearly the true one."""
+"""Candidates to fetch per result: the order by stored weights is nearly the true one."""
 
 BITS = 63
-"""So many words are looked for together, a bit each of a number."""
+"""Words looked up together, with one bit of a number for each."""
 
 RARER = 16
-"""Of a text the rarest word is looked for, and others with up to so many times as many passages.
+"""A text is looked up by its rarest word, and by words with up to this many times as many passages.
 
-To read where a word is takes a twentieth of the time of reading what a passage says.
+Looking up where a word is takes a twentieth of the time of reading the text of its passages.
 """
 
 MOST_WORDS = 500
-"""Of a beginning that more words have, so many are looked up."""
+"""Maximum words looked up for a prefix."""
 
 ASKED = "unnest($2::text[], $3::smallint[], $4::int[]) AS asked (one, its_bucket, number)"
-# How many passages have any word with a number, or were found for it otherwise.
+# The number of passages that have any word of a group, or were found for it in another way.
 COUNTS = f"""
 SELECT number, count(*) FROM (
   SELECT number, id FROM (
@@ -96,17 +96,17 @@ ORDER BY place, backwards
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The tokens behind each string of a question, group by group, and how many passages have each."""
+    """The tokens for each string of a question, by group, and how many passages have each."""
 
     groups: Sequence[Sequence[Sought]]
     counts: Sequence[Sequence[int]]
-    """Of each string."""
+    """For each string."""
     frequencies: Sequence[int]
-    """Of each group."""
+    """For each group."""
     tokens: Sequence[Sequence[frozenset[str]]]
-    """The words of the index that a string may stand for."""
+    """The words of the index that a string may match."""
     phrases: Mapping[Sought, Collection[int]]
-    """The passages with the strings that are several tokens."""
+    """The passages with the strings that consist of several tokens."""
 
 
 class Keywords:
@@ -119,7 +119,7 @@ class Keywords:
         self._stemmer = Stemmer()
 
     async def with_compounds(self, query: KeywordQuery) -> KeywordQuery:
-        """Return `query` with the compounds of its words that the workspace has."""
+        """Return `query` with the compounds of its words that occur in the workspace."""
         if query.language not in compounds.ENDINGS:
             return query
         search = find_compounds(query)
@@ -132,13 +132,13 @@ class Keywords:
             return found
 
     async def saying(self, spellings: Iterable[str]) -> frozenset[int]:
-        """Return passages with any of some sequences of words."""
+        """Return passages with any of some word sequences."""
         sought = [self._sought(Lookup(tuple(one.split()))) for one in spellings]
         found = {id_ for ids in (await self._holding(sought)).values() for id_ in ids}
         return frozenset(sorted(found)[:MOST_LISTED])
 
     async def having(self, phrase: str) -> frozenset[int]:
-        """Return the passages with the words of a phrase beside each other."""
+        """Return the passages with the words of a phrase next to each other."""
         (group,) = KeywordQuery(terms=(), phrases=(phrase,)).groups
         found = await self._holding([self._sought(one) for one in group])
         return frozenset(id_ for ids in found.values() for id_ in ids)
@@ -153,13 +153,14 @@ class Keywords:
         also: Sequence[int] = (),
         wordless: int | None = None,
     ) -> KeywordAnswer:
-        """Return the passages with the most of `query`, as `keyword_leg.search` does from the index file."""
+        """Return the passages that match `query` best, as `keyword_leg.search` does for the index file."""
         listed = also[: limit if wordless is None else wordless]
         if not query.groups or not self._state.passages:
             return KeywordAnswer(hits=[*_unmatched(listed)], scale=1.0)
         asked = await self._question(query)
         passages = self._state.passages
-        # The builtin memory counts no further where it makes no difference, which its rarities show.
+        # The builtin memory stops counting where more makes no difference; its rarities come from the capped
+        # counts.
         most = passages if passages <= ROW_BUDGET else int(passages * COMMON_SHARE) + 1
         frequencies = [min(one, most) for one in asked.frequencies]
         plan = LookupPlan.of(query, frequencies, passages=passages, tokens=self._state.length)
@@ -190,9 +191,9 @@ class Keywords:
         also: Sequence[int] = (),
         source: MemorySource | None = None,
     ) -> list[tuple[int, int, list[list[list[int]]]]]:
-        """Return the best passages in FTS5's order with their length and where the strings are in them.
+        """Return the best passages in FTS5's order, with their lengths and the places of the strings in them.
 
-        Those of `also` that have any are among them.
+        Those in `also` that match at all are included.
         """
         passages = self._state.passages
         choosing = plan.asked[: plan.choosing]
@@ -228,7 +229,7 @@ class Keywords:
                     rows |= {id_: row for id_, *row in found}
                 else:
                     rows |= await fetched([True] * len(worth), (), within)
-        # In a query of FTS5 those that choose stand twice where there are others.
+        # An FTS5 query repeats the selecting strings if there are others.
         twice = sum(len(asked.groups[at]) for at in choosing) if plan.choosing < len(plan.asked) else 0
         rarities = [
             fts5_rarity(passages, count) * (2 if place < twice else 1)
@@ -265,7 +266,7 @@ class Keywords:
         phrases = await self._holding([one for one in strings if one.is_phrase], known)
         having: dict[tuple[Sought, ...], int] = {(one,): len(ids) for one, ids in phrases.items()}
         having |= {(one,): known[word] for word, one in words.items() if word in known}
-        # How many passages have one word the index says; where there are several, they are counted.
+        # The index has the number of passages with one word; with several words, they are counted.
         beginnings = [(one,) for one in strings if one.is_open and not one.is_phrase]
         several = [*beginnings, *(tuple(group) for group in groups if len(group) > 1)]
         having |= zip(several, await self._count(several, strings, phrases), strict=True)
@@ -274,7 +275,7 @@ class Keywords:
         return _Question(groups, counts, frequencies, tokens, phrases)
 
     async def _tokens(self, sought: Sought) -> frozenset[str]:
-        """Return the words of the index of which a passage with this has at least one."""
+        """Return the index words of which a matching passage has at least one."""
         if not sought.is_open or not sought.tokens:
             return frozenset(sought.tokens)
         *before, last = sought.tokens
@@ -287,7 +288,7 @@ class Keywords:
         tokens: Mapping[Sought, frozenset[str]],
         phrases: Mapping[Sought, Collection[int]],
     ) -> list[int]:
-        """Return of each group how many passages have any of its strings."""
+        """Return for each group how many passages have any of its strings."""
         asked, also = list[tuple[str, int, int]](), list[tuple[int, int]]()
         for number, group in enumerate(groups):
             for one in group:
@@ -305,9 +306,9 @@ class Keywords:
     async def _holding(
         self, strings: Iterable[Sought], counts: Mapping[str, int] | None = None
     ) -> Mapping[Sought, Collection[int]]:
-        """Return the passages that have each of some strings, of those that any has.
+        """Return the passages with each of some strings, out of those with any.
 
-        Of their words `counts` says how many passages have each, where that is known.
+        `counts` has the number of passages for each of their words, if known.
         """
         asked = list[tuple[Sought, frozenset[str]]]()
         for one in strings:
@@ -346,7 +347,7 @@ class Keywords:
 
 
 def _rarest(words: frozenset[str], counts: Mapping[str, int]) -> frozenset[str]:
-    """Return the words by which passages with all of them are looked for."""
+    """Return the words by which to look up passages that have all of them."""
     most = RARER * min(counts[word] for word in words)
     return frozenset(word for word in words if counts[word] <= most)
 

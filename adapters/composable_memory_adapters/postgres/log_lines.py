@@ -23,7 +23,7 @@ DELETE_OLD = "DELETE FROM log_lines WHERE tenant = $1 AND at < now() - make_inte
 
 @asynccontextmanager
 async def open_log_store(settings: PostgresSettings, services: LogServices) -> AsyncIterator["LogLines"]:
-    """Yield the log lines of a workspace; leaving the block ends the connections."""
+    """Yield the log lines of a workspace; leaving the block closes the connections."""
     backend_id = services.backend_id
     address = address_of(settings, services.environ, backend_id)
     async with closing(Server(settings, address, backend_id)) as server:
@@ -31,7 +31,7 @@ async def open_log_store(settings: PostgresSettings, services: LogServices) -> A
 
 
 class LogLines:
-    """Takes log lines into a workspace, which is made where there is none; keeps `LogStore`."""
+    """Stores log lines in a workspace, which is created if missing; implements `LogStore`."""
 
     def __init__(self, server: Server, workspace: str, *, days: int) -> None:
         self.name = f"{server.address} {server.schema} {workspace}"
@@ -40,7 +40,7 @@ class LogLines:
         self._days = days
 
     async def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Store lines, and delete the old ones; what is there already stays as it is."""
+        """Store lines, and delete old ones; lines already there are unchanged."""
         tenant = await self._server.tenant("ship the log", self._workspace, is_new=True)
         assert tenant is not None
         rows = [masked_value(dict(line), storable) for line in lines]

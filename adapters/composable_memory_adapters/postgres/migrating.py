@@ -1,7 +1,7 @@
 """Moves vectors of the builtin index to a workspace on the server, and notes and vectors back.
 
-Nothing is embedded. Each batch is written whole and what is there already is passed over, so a move that was
-interrupted goes on where it stopped.
+Nothing is embedded. Each batch is written in one transaction and existing rows are skipped, so an interrupted
+move resumes where it stopped.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ WHERE provider_key = ? AND model = ? AND provider = ? AND hash IN (SELECT value 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedNotes:
-    """Which notes were written, how many were here as they are, and which differ or may not be written."""
+    """The notes that were written, how many were here already, and those that differ or are refused."""
 
     written: Sequence[str]
     same: int
@@ -43,7 +43,7 @@ class MovedNotes:
 
 
 async def vectors_to_server(server: Server, tenant: int, index: Path) -> tuple[int, int]:
-    """Store the vectors of the passages on the server that the builtin index has embedded.
+    """Store on the server the vectors of the passages that the builtin index has embedded.
 
     Returns how many vectors were stored, and how many passages have none yet.
 
@@ -87,7 +87,7 @@ def _embedded_here(
 
 
 async def vectors_from_server(server: Server, tenant: int, index: Path, *, now_ms: int) -> int:
-    """Keep the vectors of the server for the builtin index, whose next sync takes them; return how many."""
+    """Save vectors from the server for the next sync of the builtin index; return how many."""
     _, name = await server.read("migrate", partial(writing.pending_and_space, tenant=tenant), tenant=tenant)
     if name is None:
         return 0
@@ -117,9 +117,9 @@ def _cached(space: EmbeddingSpace, hash_: str, numbers: bytes, now_ms: int) -> S
 async def notes_from_server(
     server: Server, tenant: int, place_of: Callable[[str], Path], hide: Callable[[str], str]
 ) -> MovedNotes:
-    """Write the notes of a workspace that are not in the folder; what is there is never written over.
+    """Write the notes of a workspace that are missing in the folder; nothing is overwritten.
 
-    `place_of` names the file of a note, or raises `MemoryPathError`; `hide` blanks what was forgotten here.
+    `place_of` returns the file of a note, or raises `MemoryPathError`; `hide` blanks what was forgotten here.
     """
     written: list[str] = []
     left: dict[str, str] = {}
@@ -143,7 +143,7 @@ async def notes_from_server(
 def _write_note(
     path: str, body: bytes, mtime: int, place_of: Callable[[str], Path], hide: Callable[[str], str]
 ) -> str | None:
-    """Write a note; return what keeps it from being written, the empty string where it is here already."""
+    """Write a note; return why it cannot be written, or an empty string if it is already here."""
     text = hide(body.decode()).encode()
     try:
         file = place_of(path)
@@ -155,7 +155,7 @@ def _write_note(
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file, survives="power cut") as scratch:
             scratch.write_bytes(text)
-            os.utime(scratch, ns=(mtime, mtime))  # of two versions the later counts, on the server as well
+            os.utime(scratch, ns=(mtime, mtime))  # the later version counts, as on the server
     except OSError as error:
         return error.strerror or str(error)
     return None

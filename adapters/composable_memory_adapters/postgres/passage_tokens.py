@@ -1,4 +1,4 @@
-"""The words of passages as PostgreSQL keeps them, and where in a passage those of a question are (pure)."""
+"""The words of passages as stored in PostgreSQL, and the places of a question's words in a passage (pure)."""
 
 import sys
 from array import array
@@ -16,7 +16,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
 def vector_of(numbers: bytes) -> bytes:
-    """Return little-endian float32 numbers as pgvector's `vector`."""
+    """Convert little-endian float32 numbers to pgvector's `vector`."""
     values = array("f", numbers)
     if sys.byteorder == "little":
         values.byteswap()
@@ -24,7 +24,7 @@ def vector_of(numbers: bytes) -> bytes:
 
 
 def numbers_of(vector: bytes) -> bytes:
-    """Return pgvector's `vector` as little-endian float32 numbers."""
+    """Convert pgvector's `vector` to little-endian float32 numbers."""
     values = array("f", vector[4:])
     if sys.byteorder == "little":
         values.byteswap()
@@ -32,31 +32,31 @@ def numbers_of(vector: bytes) -> bytes:
 
 
 def direction_of(values: Sequence[float]) -> bytes:
-    """Return a vector of unit length that points where `values` do; they are not all 0."""
+    """Return a vector of unit length in the direction of `values`, which are not all 0."""
     length = hypot(*values)
     return pack(f">hh{len(values)}f", len(values), 0, *(value / length for value in values))
 
 
 LONGEST_TOKEN = 640
-"""Of a longer token so many characters count: an index takes 2,704 bytes, of which one may need four."""
+"""Characters kept of a longer token: an index entry has 2,704 bytes, and a character up to four."""
 
 LEAST_RARITY = 1e-6
-"""What FTS5 gives a word that is in half of the passages or more."""
+"""FTS5's weight of a word that is in half of the passages or more."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassageWords:
-    """The tokens of a passage as a row of the table: how many are in its text, and in all, and which."""
+    """The tokens of a passage as a row of the table: the numbers in its text and in all, and the words."""
 
     length: int
     tokens: int
     words: str
 
     def weights(self) -> Mapping[str, float]:
-        """Return for each token its part of BM25.
+        """Return the BM25 part of each token.
 
-        It is computed for texts of 100 tokens: how long they are on average moves as notes come and go, and
-        what is chosen by it is scored again.
+        Computed for texts of 100 tokens: the true mean length changes as notes come and go, and the selected
+        passages are scored again.
         """
         times: defaultdict[str, float] = defaultdict(float)
         for line, weight in zip(self.words.split("\n"), FIELD_WEIGHTS, strict=False):
@@ -83,29 +83,29 @@ def _tokens_in(text: str, stemmer: Stemmer) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """The tokens of a lookup, one after the other; where `is_open`, the last is the beginning of one."""
+    """The tokens of a lookup, in sequence; if `is_open`, the last is a prefix."""
 
     tokens: tuple[str, ...]
     is_open: bool
     text: str
-    """What stands in `words` where this is found."""
+    """The string as it occurs in `words`."""
     apart: str
-    """The same where two blanks stand between tokens."""
+    """The same with two blanks between tokens."""
 
     @classmethod
     def of(cls, lookup: Lookup, stemmer: Stemmer) -> "Sought":
-        """Return what a lookup comes to in the index."""
+        """Return the tokens of a lookup as the index has them."""
         tokens = tuple(_tokens_in(" ".join(lookup.words), stemmer))
         text, apart = (f" {blanks.join(tokens)}" + ("" if lookup.is_open else " ") for blanks in (" ", "  "))
         return cls(tokens, lookup.is_open, text, apart)
 
     @property
     def is_phrase(self) -> bool:
-        """Return whether it is several tokens, which have to stand beside each other."""
+        """Return whether it has several tokens, which must be adjacent."""
         return len(self.tokens) > 1
 
     def places(self, words: str) -> list[list[int]]:
-        """Return the numbers of the tokens at which it begins, line by line of `words`."""
+        """Return the token numbers at which it begins, for each line of `words`."""
         return [*map(self._places_in, words.split("\n"))]
 
     def _places_in(self, line: str) -> list[int]:
@@ -113,30 +113,30 @@ class Sought:
         text = self.text
         number, before, at = 0, 0, line.find(text) if self.tokens else -1
         while at >= 0:
-            number += line.count(" ", before, at)  # a blank stands before each token
+            number += line.count(" ", before, at)  # a blank precedes each token
             places.append(number)
             before, at = at, line.find(text, at + 1)
         return places
 
 
 NOWHERE: list[list[int]] = [[] for _ in FIELD_WEIGHTS]
-"""The places of what is not in a passage."""
+"""The places of a string that is not in a passage."""
 
 
 def fts5_rarity(passages: int, frequency: int) -> float:
-    """Return the weight of a string that `frequency` of `passages` have, as FTS5's `bm25` computes it."""
+    """Return the weight of a string in `frequency` of `passages`, as computed by FTS5's `bm25`."""
     return max(LEAST_RARITY, log((passages - frequency + 0.5) / (frequency + 0.5)))
 
 
 def fts5_score(
     words: str, sought: Iterable[Sought], rarities: Iterable[float], *, tokens: int, average: float
 ) -> float:
-    """Return BM25 as FTS5 computes it: by it the builtin memory chooses its candidates.
+    """Return BM25 as FTS5 computes it, by which the builtin memory chooses its candidates.
 
-    It is 0 where nothing is found. Of the passages that are scored one in four is kept: so words are counted
-    here, and where they stand is looked for in those alone.
+    0 if nothing is found. One in four scored passages is kept, so words are only counted here, and their
+    places are looked up for those kept.
     """
-    apart = words.replace(" ", "  ")  # else two that stand side by side share a blank, and count as one
+    apart = words.replace(" ", "  ")  # otherwise two adjacent ones share a blank, and count as one
     fields = zip(FIELD_WEIGHTS, apart.split("\n"), strict=False)
     more = [(weight - 1, field) for weight, field in fields if weight != 1]
     norm = K1 * (1 - B + B * tokens / average)

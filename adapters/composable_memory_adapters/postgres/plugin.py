@@ -1,4 +1,4 @@
-"""What the PostgreSQL memory offers as a backend."""
+"""The plugin for the PostgreSQL memory as a backend."""
 
 from importlib.util import find_spec
 

@@ -1,10 +1,10 @@
-"""Which passages of a workspace have a word, and what it adds to their BM25.
+"""Which passages of a workspace have a word, and how much it adds to their BM25.
 
-`postings` has a row for each word in a block of 4,096 passages. A note has thousands of words, and each of
-their rows would be written anew for a few passages that come or go. So a writer adds these to
-`recent_postings`, where a row has all words of a bucket, and brings as much from there to `postings` as it
-has added: by then a row of these takes many passages at once. Whoever reads takes both together; what went
-has a weight below 0 in the second.
+`postings` has a row for each word in a block of 4,096 passages. A note has thousands of words, and each row
+would be rewritten for the few passages that come or go. So a writer adds these to `recent_postings`, where a
+row has all words of a bucket, and merges as much from there into `postings` as it has added: by then a row of
+`postings` takes many passages at once. Readers combine both; a removed passage has a weight below 0 in
+`recent_postings`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,25 +15,25 @@ from composable_memory_adapters.postgres.server import Connection
 
 BUCKETS = 256
 MOST_RECENT = 1_000
-"""Passages that came or went and wait in `recent_postings`; more make writing cheaper, and reading dearer."""
+"""Added or removed passages that wait in `recent_postings`; more make writing cheaper and reading dearer."""
 
 FIRST_ASIAN = "\u2e80"
 LETTERS = 3
-"""Words that begin with the same letters are in one bucket: so those with a beginning can be looked for."""
+"""Words with the same first letters share a bucket, so that those with a prefix can be looked up."""
 
-# Arrays come as text: the driver looks at each value of one twice, which took half of the time of a write.
+# Arrays come as text: the driver looks at each value of an array twice, which took half of a write's time.
 PUT_RECENT = """
 INSERT INTO recent_postings (tenant, bucket, batch, words, ids, weights)
 VALUES ($1, $2, $3, string_to_array($4, ' '), $5::text::bigint[], $6::text::real[])
 """
-# What came and went while it waited is left out.
+# Passages that were both added and removed while waiting are left out.
 RECENT = """
 SELECT word, id, min(weight) AS weight
 FROM recent_postings, unnest(words, ids, weights) AS entry (word, id, weight)
 WHERE tenant = $1 AND bucket = ANY ($2) GROUP BY word, id HAVING count(*) = 1
 """
-# `gone` leaves the postings: of each of its words the places of others stay (`rest`). Postings that are empty
-# then are deleted by a statement of their own, since one may not change and delete the same row.
+# `gone` is removed from the postings: the places of other passages stay for each word (`rest`). A separate
+# statement deletes postings that are then empty, since one statement cannot change and delete the same row.
 TAKE_OUT = f"""
 WITH changed AS (
   UPDATE postings SET passages = rest.passages, places = rest.places, weights = rest.weights
@@ -105,27 +105,27 @@ def buckets_of(words: Iterable[str]) -> list[int]:
 
 
 async def count_words(connection: Connection, tenant: int, words: Sequence[str]) -> dict[str, int]:
-    """Return how many passages have each of some words, of those that any has."""
+    """Return how many passages have each of some words; words without any are left out."""
     return dict(map(tuple, await connection.fetch(COUNT_WORDS, tenant, words, buckets_of(words))))
 
 
 async def words_with(connection: Connection, tenant: int, beginning: str, limit: int) -> list[str]:
-    """Return the first words of the index with a beginning."""
+    """Return the first words of the index with a prefix."""
     is_whole = beginning >= FIRST_ASIAN or len(beginning) >= LETTERS
     buckets = buckets_of([beginning]) if is_whole else [*range(BUCKETS)]
     return [row["word"] for row in await connection.fetch(BEGINNING, tenant, beginning, limit, buckets)]
 
 
 class Changes:
-    """The words of passages that come and go with one write."""
+    """The words of the passages that one write adds and removes."""
 
     def __init__(self) -> None:
         self.passages = 0
-        """How many come and go."""
+        """Passages added or removed."""
         self._rows = [(list[str](), list[str](), list[str]()) for _ in range(BUCKETS)]
 
     def add(self, id_: int, weights: Mapping[str, float], sign: int = 1) -> None:
-        """Add the words of a passage that comes, or with -1 goes."""
+        """Add the words of a passage: 1 if it is added, -1 if it is removed."""
         self.passages += 1
         number, texts = str(id_), {weight: f"{sign * weight:.8g}" for weight in {*weights.values()}}
         for (word, weight), bucket in zip(weights.items(), buckets_of(weights), strict=True):
@@ -135,9 +135,9 @@ class Changes:
             its.append(texts[weight])
 
     async def store(self, connection: Connection, tenant: int, *, batch: int, merge_from: int) -> int:
-        """Store them as what is recent, and merge as much; no other write has the number of `batch`.
+        """Store them as recent, and merge as much; no other write has the same `batch` number.
 
-        Returns the bucket from which the next write has to merge.
+        Returns the bucket at which the next write continues merging.
         """
         rows = [
             (tenant, bucket, batch, " ".join(words), f"{{{','.join(ids)}}}", f"{{{','.join(weights)}}}")
@@ -152,7 +152,7 @@ class Changes:
 
 
 async def merge(connection: Connection, tenant: int, buckets: Sequence[int] = range(BUCKETS)) -> None:
-    """Bring to `postings` what is recent of some buckets, or of all; the caller has the workspace's lock."""
+    """Merge recent postings of some or all buckets into `postings`; the caller holds the workspace's lock."""
     if empty := await connection.fetch(TAKE_OUT, tenant, buckets):
         await connection.execute(DELETE_EMPTY, tenant, *zip(*empty, strict=True))
     await connection.execute(PUT, tenant, buckets)

@@ -1,4 +1,4 @@
-"""Answers a query from the server: both legs in SQL, what they find ranked as the builtin memory ranks."""
+"""Answers a query from the server: both legs in SQL, and the builtin memory's ranking."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -73,7 +73,7 @@ MAY_RETAIN = f"{TEXTS} AND text ~ '[-*+][ \t][WBOS][(: @,：]'"
 async def passing(
     connection: Connection, tenant: int, filters: SearchFilters, *, zone: tzinfo | None, keywords: Keywords
 ) -> list[int]:
-    """Return the passages that pass `filters`: the first of each note, newest note first, then the others."""
+    """Return the passages that pass `filters`: the first of each note, newest note first, then the rest."""
     files: list[FileRow] = [tuple(row) for row in await connection.fetch(FILES, tenant)]
     timed, said = frozenset[str](), frozenset[int]()
     if filters.since is not None or filters.until is not None:
@@ -82,7 +82,7 @@ async def passing(
         said = frozenset(one.id for one in between)
     days = await asyncio.to_thread(lambda: days_of_files(files, filters, zone=zone, timed=timed))
     sources = dict(days.keys())
-    # Few passages have a phrase, and without another filter all are in these files.
+    # Few passages have a phrase, and if there is no other filter all are in these files.
     phrases = [await keywords.having(phrase) for phrase in filters.phrases]
     looked_for = (AMONG, frozenset.intersection(*phrases)) if phrases else (IN_FILES, sources.keys())
     rows: list[Row] = [
@@ -112,7 +112,7 @@ async def passing(
 KEYWORD_ENGINE = "postings"
 VECTOR_ENGINE = "pgvector"
 
-# The product of each vector once: what is sorted by and what is returned would be two.
+# Compute the product of each vector once; sorting by it and returning it would compute it twice.
 NEAREST = """
 SELECT nearest.id, -distance AS cosine, passages.id FROM (
   SELECT id, hash, vector <#> $2 AS distance FROM vectors WHERE tenant = $1 ORDER BY distance, id LIMIT $3
@@ -124,7 +124,7 @@ ORDER BY distance, nearest.id, passages.id
 class Searching:
     """Searches one workspace on a server; concurrent calls are fine.
 
-    Without an embedder, or where embedding a query fails, keywords answer alone.
+    Without an embedder, or if embedding a query fails, only keywords are used.
     """
 
     def __init__(
@@ -152,13 +152,13 @@ class Searching:
         self._reranking = reranking
         self._times: tuple[int, Times] | None = None
         self.state: WorkspaceState | None = None
-        """The workspace as it was last seen."""
+        """The workspace at the last look."""
 
     async def answer(self, query: str, options: SearchOptions | None, *, tenant: int) -> SearchAnswer:
-        """Return the passages that answer `query`, best first, and in which way they may be too few.
+        """Return the passages that answer `query`, best first, and the reasons why there may be too few.
 
         Raises:
-            BackendError: the server does not answer, or refuses.
+            BackendError: the server does not answer, or rejects the request.
         """
         defaults = self._settings
         options = options or SearchOptions(max_results=defaults.max_results, min_score=defaults.min_score)
@@ -254,11 +254,11 @@ class Searching:
         )
 
     def forget(self) -> None:
-        """Forget what is known of the workspace: there is another in its place."""
+        """Forget what is known of the workspace, because it was replaced by another."""
         self.state = self._times = None
 
     async def look(self, connection: Connection, tenant: int) -> WorkspaceState:
-        """Return the state of the workspace, and keep it."""
+        """Read the state of the workspace and keep it."""
         self.state = await read_state(connection, tenant, known=self.state)
         return self.state
 
@@ -266,7 +266,7 @@ class Searching:
         return (now or self._clock()).astimezone(UTC).date()
 
     async def _embedded(self, text: str) -> tuple[Sequence[float] | None, str | None]:
-        """Return the vector of a query, None if it has no direction, or why there is none."""
+        """Return the vector of a query, None if it is all 0, or why there is none."""
         embedder, space = self._embedder, self._space
         if embedder is None or space is None:
             return None, None
@@ -284,7 +284,7 @@ class Searching:
         options: SearchOptions,
         among: Sequence[int] | None,
     ) -> Dated | None:
-        """Return what the workspace has of the time that is asked for; None if none is."""
+        """Return what the workspace has from the requested time; None if no time is requested."""
         asked = asked_time(subject, options.intent, options.now or self._clock().astimezone(LOCAL_TIME))
         if asked is None or self.state is None:
             return None
@@ -312,7 +312,7 @@ class Searching:
         return await passing(connection, tenant, options.filters, zone=zone, keywords=keywords)
 
     async def _listed(self, options: SearchOptions, *, tenant: int) -> SearchAnswer:
-        """Return what passes the filters where nothing else is asked for, of the newest note first."""
+        """Return what passes the filters when nothing else is requested, newest note first."""
         async with self._server.reading("search", tenant=tenant) as connection:
             state = await self.look(connection, tenant)
             ids = await self._passing(connection, tenant, Keywords(connection, tenant, state), options)
@@ -351,7 +351,7 @@ async def _nearest(
     depth: int,
     state: WorkspaceState,
 ) -> tuple[Near, dict[int, list[int]]]:
-    """Return the vectors that are nearest, and the passages that have each."""
+    """Return the nearest vectors, and the passages of each."""
     cosines, held = dict[int, float](), dict[int, list[int]]()
     if state.indexed and state.space and depth <= vector_index.MOST:
         rows = await vector_index.nearest(connection, tenant, state.space, direction, depth)

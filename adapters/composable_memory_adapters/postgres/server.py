@@ -1,4 +1,4 @@
-"""The one door to asyncpg: connections to a server, transactions of a tenant, and its errors as ours."""
+"""The only module that uses asyncpg: connections to a server, transactions of a tenant, error translation."""
 
 import asyncio
 import ssl
@@ -30,32 +30,32 @@ else:
 T = TypeVar("T")
 
 APPLICATION = "composable-memory"
-"""As which a connection is known to the server."""
+"""The application name of our connections on the server."""
 
 IDLE_S = 60.0
-"""A connection that nobody uses is closed after this time."""
+"""Idle connections are closed after this time."""
 
 AGAIN = RetryPolicy(tries=8, first_wait_s=0.1, max_wait_s=5.0)
-"""How often a transaction that writes is begun anew: a server that restarts takes some 5 s."""
+"""How often a failed transaction is retried: a server restart takes about 5 s."""
 
 WRITE_S = 300.0
-"""How long a statement that writes may take, waiting for those who write before it included."""
+"""Time limit of a statement that writes, including the wait for earlier writers."""
 
 MARGIN_S = 30.0
-"""So much later than the server's own limit a statement is given up: the network is gone."""
+"""Added to the server's own limit before a statement is abandoned: the network is down."""
 
 OLDEST_PGVECTOR = (0, 7)
-"""Earlier ones were not tried."""
+"""Earlier versions were not tested."""
 
 EXTENSION = """
 SELECT nspname, extversion, has_schema_privilege(pg_namespace.oid, 'USAGE')
 FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'
 """
 IS_DIRECT = "SELECT 1 / (pg_backend_pid() = {})::int"
-"""Fails where the process that a connection has named is not the one that works for it."""
+"""Fails if another server process than the connection names does the work, as behind a pooler."""
 
 ENTERED = "SELECT version, name FROM schema_version LEFT JOIN workspaces ON tenant = $1"
-"""A statement of its own: Citus hands what stands beside a SET on to its workers, which have no versions."""
+"""A separate statement: Citus passes what accompanies a SET to its workers, which have no versions."""
 
 NOT_SPREAD = """
 SELECT format('%I.%I', $1::text, relname) AS name FROM pg_class
@@ -70,7 +70,7 @@ SELECT DISTINCT rolname
 FROM pg_class, aclexplode(relacl) AS given JOIN pg_roles ON pg_roles.oid = given.grantee
 WHERE pg_class.oid = to_regclass($1::text) AND given.grantee <> relowner
 """
-"""Who may use the tables, beside their owner."""
+"""The roles that may use the tables, except their owner."""
 OWNER = "SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = to_regclass($1::text)"
 
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
@@ -82,24 +82,24 @@ _GONE = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # of one that dies while a connection is made
+    asyncpg.InternalClientError,  # raised when a connection dies while it is made
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
 )
-"""What is raised where the server does not answer, or has gone away."""
+"""Errors of a server that does not answer, or has gone away."""
 
 OF_A_CLUSTER = ("postmaster was shut down", "could not find valid entry for shard")
-"""So says Citus, as of a fault of its own, of a server that ends, and of a part of a table that it splits."""
+"""Messages of Citus, reported as internal errors, when a server shuts down or a shard is being split."""
 
 
 class _PoolerBetween(Exception):
-    """The server itself has not answered, and statements that it has prepared are of no use."""
+    """A pooler answered instead of the server, so prepared statements cannot be used."""
 
 
 class WorkspaceGone(BackendUnavailable):
-    """The number of a workspace is no longer its own: the tables were made anew."""
+    """The workspace no longer has this number: the tables were recreated."""
 
 
 _REPEATABLE = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
@@ -109,7 +109,7 @@ _NOT_THERE = (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a server is, and who asks; its text holds no password."""
+    """The address of a server, and the user; its text has no password."""
 
     host: str
     port: int
@@ -121,16 +121,16 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        """Return what a URL says; a folder as `host` among its parameters holds the server's socket.
+        """Parse a URL; a folder as the `host` parameter is that of the server's socket.
 
         Raises:
-            ValueError: it is no URL of a server; the text holds nothing of it but names of parameters.
+            ValueError: it is not a URL of a server; the message quotes only parameter names.
         """
         try:
             parts = urlsplit(url)
             given = dict(parse_qsl(parts.query))
             port = parts.port or int(given.get("port", 5432))
-        except ValueError:  # whose text may hold a part of the password
+        except ValueError:  # its text may contain part of the password
             raise ValueError("its parts cannot be separated; write / # ? @ in a password as %2F …") from None
         if parts.scheme not in ("postgres", "postgresql"):
             raise ValueError("it has to begin with postgresql://")
@@ -153,11 +153,11 @@ class Address:
         )
 
     def __str__(self) -> str:
-        """Return it without the password."""
+        """Return the address without the password."""
         return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
     def tls(self) -> ssl.SSLContext | Literal[False]:
-        """Return how the connection is kept secret; reads files."""
+        """Return the TLS configuration; reads files."""
         if self.sslmode == "disable":
             return False
         context = ssl.create_default_context(cafile=self.sslrootcert)
@@ -169,10 +169,10 @@ class Address:
 
 
 def address_of(settings: PostgresSettings, environ: Mapping[str, str], backend_id: str) -> Address:
-    """Return where the server of some settings is.
+    """Return the address of the server in some settings.
 
     Raises:
-        BackendUnavailable: the variable that is to name it is not set.
+        BackendUnavailable: the variable that should name it is not set.
         ConfigError: its URL cannot be used.
     """
     given = settings.url.get_secret_value() if settings.url else environ.get(settings.url_env, "")
@@ -188,7 +188,7 @@ def address_of(settings: PostgresSettings, environ: Mapping[str, str], backend_i
 
 
 class Server:
-    """Connections to one server, opened when they are needed; `close` ends them.
+    """Connections to one server, opened when needed; `close` closes them.
 
     async with server.reading("search", tenant=5) as connection:
         await connection.fetch("SELECT … WHERE tenant = $1", 5)
@@ -197,7 +197,7 @@ class Server:
     def __init__(self, settings: PostgresSettings, address: Address, backend_id: str) -> None:
         self.schema = settings.schema_
         self.workspace = settings.workspace
-        """The name under which notes are shared; None for those of a folder alone."""
+        """The name under which notes are shared; None for the notes of a single folder."""
         self.address = address
         self._settings = settings
         self._id = backend_id
@@ -206,32 +206,32 @@ class Server:
         self._is_closed = False
         self._is_checked = False
         self._is_pooled = False
-        """Whether a pooler such as PgBouncer is between this process and the server."""
+        """Whether there is a pooler such as PgBouncer between this process and the server."""
         self._names: dict[int, str] = {}
-        """The workspaces whose numbers were looked up."""
+        """The names of workspaces by their numbers, as looked up so far."""
         self._extension = "public"
         """The schema of pgvector."""
 
     async def close(self) -> None:
-        """End all connections, also those in use; calling it again does nothing."""
+        """Close all connections, even those in use; a second call does nothing."""
         self._is_closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.terminate()
 
     def refuse_if_closed(self, operation: str) -> None:
-        """Raise where it is closed.
+        """Raise if it is closed.
 
         Raises:
-            BackendUnavailable: it is.
+            BackendUnavailable: it is closed.
         """
         if self._is_closed:
             raise BackendUnavailable(self._id, "it is closed", fix="open it again", operation=operation)
 
     async def again(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Await a call, again where the server goes away meanwhile, for as long as it takes to restart.
+        """Await a call, and retry if the server goes away, for as long as a restart takes.
 
-        One that has never answered is rather away than restarting, and is not waited for.
+        A server that has never answered is probably down, not restarting, so there is no retry.
         """
         return await retry(call, judge=self._judge, policy=AGAIN)
 
@@ -241,10 +241,10 @@ class Server:
 
     @asynccontextmanager
     async def reading(self, operation: str, *, tenant: int) -> AsyncIterator[Connection]:
-        """Yield a connection that sees one state of what belongs to a tenant, and changes nothing.
+        """Yield a read-only connection with one consistent snapshot of what belongs to a tenant.
 
         Raises:
-            WorkspaceGone: the number is no longer that of the workspace for which it was looked up.
+            WorkspaceGone: the workspace no longer has the number that was looked up.
         """
         limit_s = self._settings.statement_timeout_ms / 1000
         async with (
@@ -256,7 +256,7 @@ class Server:
             yield connection
 
     async def read(self, operation: str, work: Callable[[Connection], Awaitable[T]], *, tenant: int) -> T:
-        """Read something of a tenant, again where the server goes away meanwhile."""
+        """Read something of a tenant; retry if the server goes away."""
 
         async def once() -> T:
             async with self.reading(operation, tenant=tenant) as connection:
@@ -265,9 +265,10 @@ class Server:
         return await self.again(once)
 
     async def write(self, operation: str, work: Callable[[Connection], Awaitable[T]], *, tenant: int) -> T:
-        """Do some work of a tenant in a transaction, again from its beginning where the server goes away.
+        """Run `work` for a tenant in a transaction; start again if the server goes away.
 
-        What was stored though nobody said so is met again by `work`, which has to see that.
+        If a commit succeeded without confirmation, `work` runs again on its own changes and has to notice
+        that.
         """
 
         async def once() -> T:
@@ -278,16 +279,16 @@ class Server:
 
     @asynccontextmanager
     async def writing(self, operation: str, *, tenant: int) -> AsyncIterator[Connection]:
-        """Yield a connection for one transaction of a tenant; it is undone when the block raises."""
+        """Yield a connection for one transaction of a tenant, rolled back if the block raises."""
         async with self._connection(operation, WRITE_S) as connection, connection.transaction():
             await self._check(connection, operation)
             await self._enter(connection, tenant, WRITE_S, operation)
             yield connection
 
     async def listen(self, heard: Callable[..., None]) -> Connection | None:
-        """Return a connection of its own that calls `heard` for what is told on the server, text last.
+        """Return a separate connection that calls `heard` for each notification, payload last.
 
-        None where a pooler is in between, which passes nothing on.
+        None behind a pooler, which does not pass notifications on.
         """
         if self._is_pooled:
             return None
@@ -301,7 +302,7 @@ class Server:
             return connection
 
     async def tenant(self, operation: str, workspace: str, *, is_new: bool = False) -> int | None:
-        """Return the number of a workspace; None where there is none, unless it `is_new`, and then made."""
+        """Return the number of a workspace; None if it does not exist. With `is_new`, create it."""
         async with self._connection(operation) as connection, connection.transaction():
             await self._check(connection, operation)
             await connection.execute(f"SET LOCAL {self._search_path()}")
@@ -320,7 +321,7 @@ class Server:
             return int(found)
 
     async def migrate(self) -> schema.Migrated:
-        """Make the tables, or bring them up to date, and the extension if need be."""
+        """Create the tables or migrate them, and create the extension if necessary."""
         steps = await asyncio.to_thread(schema.migrations)
         async with self._connection("change its tables") as connection:
             try:
@@ -343,17 +344,17 @@ class Server:
         return found
 
     async def distribute(self) -> int:
-        """Spread the tables over the servers of Citus by workspace; return how many were not spread yet."""
+        """Distribute the tables over Citus servers by workspace; return how many were not yet."""
         async with self._connection("spread its tables") as connection:
             if not await connection.fetchval("SELECT count(*) FROM pg_extension WHERE extname = 'citus'"):
                 fix = "run `CREATE EXTENSION citus` on every server and `citus_add_node` on this one"
                 problem = f"{self.address} is not a Citus coordinator"
                 raise BackendUnavailable(self._id, problem, fix=fix, operation="spread its tables")
             await self._check(connection, "spread its tables")
-            # Else the other servers do not learn whose rows may be seen, and show none.
+            # Otherwise the other servers do not learn whose rows may be seen, and show none.
             name = await connection.fetchval("SELECT quote_ident(current_database())")
             await connection.execute(f"ALTER DATABASE {name} SET citus.propagate_set_commands = 'local'")
-            # Hiding shards makes each look of the driver at a type take over a second.
+            # While shards are hidden, each type look-up of the driver takes over a second.
             show = f"ALTER DATABASE {name} SET citus.show_shards_for_app_name_prefixes = '{APPLICATION}'"
             await connection.execute(show)
             tables = [row["name"] for row in await connection.fetch(NOT_SPREAD, self.schema)]
@@ -364,7 +365,7 @@ class Server:
         return len(tables)
 
     async def _grant_anew(self) -> None:
-        """Let those who may use the tables use what is new as well, on all servers."""
+        """Let the roles that may use the tables use new ones as well, on all servers."""
         async with self._connection("grant rights") as connection:
             roles = await connection.fetch(GRANTEES, f"{self.schema}.notes")
         await self._forget()
@@ -373,14 +374,14 @@ class Server:
 
     @asynccontextmanager
     async def alone(self, operation: str) -> AsyncIterator[Connection]:
-        """Yield a connection for long work on the tables that is no transaction as a whole; it ends with it.
+        """Yield a connection for long work on the tables outside a transaction; it is closed afterwards.
 
         Raises:
-            BackendError: somebody else is at such work, or a pooler is in between.
+            BackendError: somebody else is doing such work, or there is a pooler.
         """
         try:
             async with self._connection(operation) as connection:
-                if self._is_pooled:  # which would give the lock and the settings to whoever comes next
+                if self._is_pooled:  # a pooler would give the lock and the settings to its next client
                     fix = "set --url-env to a variable with the URL of the server itself"
                     problem = f"{self.address} is a pooler, not the server"
                     raise BackendUnavailable(self._id, problem, fix=fix, operation=operation)
@@ -391,18 +392,18 @@ class Server:
                         self._id, operation, "somebody else is changing its tables or indexes now"
                     )
                 yield connection
-                # Else the server may hold it for a moment longer than the connection lasts.
+                # Otherwise the server may hold it slightly longer than the connection lasts.
                 await connection.execute(f"SELECT pg_advisory_unlock({schema.LOCK})")
         finally:
             await self._forget()
 
     async def version(self) -> int:
-        """Return the version of the tables; 0 where there are none."""
+        """Return the version of the tables; 0 without tables."""
         async with self._connection("check its tables") as connection, connection.transaction():
             return await schema.version(connection, self.schema)
 
     async def grant(self, role: str) -> None:
-        """Let a role use the tables; their version is changed by their owner alone."""
+        """Let a role use the tables; only their owner may change their version."""
         name = '"' + role.replace('"', '""') + '"'
         async with self._connection("grant rights") as connection:
             if self._extension != "public":
@@ -417,7 +418,7 @@ class Server:
                 await connection.execute(f"REVOKE INSERT, UPDATE, DELETE ON {versions} FROM {name}")
 
     async def facts(self) -> Mapping[str, str | bool]:
-        """Return what is worth knowing of the server: versions, and whether rows are kept apart for us."""
+        """Return facts about the server: versions, and whether row-level security applies to us."""
         query = (
             "SELECT current_setting('server_version') AS server,"
             " coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), '') AS pgvector,"
@@ -429,8 +430,8 @@ class Server:
     # --- connections ----------------------------------------------------------------------------------------
 
     async def _enter(self, connection: Connection, tenant: int, limit_s: float, operation: str) -> None:
-        """Let a transaction see what belongs to a tenant, and nothing else."""
-        # By SET LOCAL, which a coordinator of Citus hands on to its workers, as it does not `set_config`.
+        """Limit a transaction to what belongs to a tenant."""
+        # SET LOCAL, because a Citus coordinator passes it to its workers; it does not pass `set_config`.
         await connection.execute(
             f"SET LOCAL cmem.tenant = '{int(tenant)}';"
             f"SET LOCAL statement_timeout = {int(limit_s * 1000)}; SET LOCAL jit = off;"
@@ -438,7 +439,7 @@ class Server:
         )
         version, name = await connection.fetchrow(ENTERED, tenant) or (0, None)
         if version != schema.VERSION:
-            self._is_checked = False  # the next call says of which
+            self._is_checked = False  # the next call says which
             problem, fix = "its tables now have another version", "upgrade composable-memory, or try again"
             raise BackendUnavailable(self._id, problem, fix=fix, operation=operation)
         if name != self._names.get(tenant):
@@ -454,18 +455,18 @@ class Server:
         with self._translated(operation, limit_s):
             limit = self._settings.connect_timeout_ms / 1000
             try:
-                async with asyncio.timeout(max(limit, limit_s)):  # others may have all there are
+                async with asyncio.timeout(max(limit, limit_s)):  # others may be using all connections
                     pool, connection = await self._acquired()
             except TimeoutError:
                 raise OSError("no connection in time") from None
             try:
                 yield connection
             finally:
-                with suppress(Exception):  # what broke it is raised above
+                with suppress(Exception):  # the error that broke it is raised above
                     await pool.release(connection, timeout=limit)
 
     async def _check(self, connection: Connection, operation: str) -> None:
-        """Raise unless the tables are there in the version that is known here."""
+        """Raise unless the tables exist in the version this code knows."""
         if self._is_checked:
             return
         found = await schema.version(connection, self.schema)
@@ -483,7 +484,7 @@ class Server:
         try:
             return pool, await pool.acquire()
         except _PoolerBetween:
-            if not self._is_pooled:  # of several at once, the first
+            if not self._is_pooled:  # the first of several at once
                 self._is_pooled = True
                 await self._forget()
         return await self._acquired()
@@ -502,7 +503,8 @@ class Server:
                     command_timeout=WRITE_S + MARGIN_S,
                     init=self._prepare,
                     reset=_nothing_left,
-                    # A pooler hands each transaction to another connection, which knows none of ours.
+                    # A pooler may run each transaction on another connection, without our prepared
+                    # statements.
                     statement_cache_size=0 if self._is_pooled else 100,
                     server_settings={"application_name": APPLICATION},
                 )
@@ -520,18 +522,18 @@ class Server:
         }
 
     async def _forget(self) -> None:
-        """Open new connections from now on: those that are open do not know types that are new."""
+        """Use new connections from now on: open ones do not know new types."""
         pool, self._pool = self._pool, None
         self._is_checked = False
         if pool is not None:
             pool.terminate()
 
     async def _prepare(self, connection: Connection) -> None:
-        """Teach a connection that vectors are sent as they are stored; without the extension, nothing.
+        """Make a connection transfer vectors as bytes; without the extension, do nothing.
 
         Raises:
-            BackendUnavailable: the extension is too old, or out of reach.
-            _PoolerBetween: it is not the server that has answered.
+            BackendUnavailable: the extension is too old, or may not be used.
+            _PoolerBetween: a pooler has answered.
         """
         if not self._is_pooled:
             try:
@@ -560,7 +562,7 @@ class Server:
 
     @contextmanager
     def _translated(self, operation: str, limit_s: float) -> "Iterator[None]":
-        """Raise errors of the driver as ours."""
+        """Translate errors of the driver into ours."""
         try:
             yield
         except (*_GONE, asyncpg.PostgresError) as error:
@@ -580,7 +582,7 @@ class Server:
                 "--grant-to`"
             )
         elif isinstance(error, _NOT_THERE):
-            self._is_checked = False  # the next call says of which version they are
+            self._is_checked = False  # the next call says which version they are
             problem, fix = f"its tables have changed ({told})", "upgrade composable-memory, or try again"
         elif _is_gone(error):
             problem, fix = f"{self.address} does not answer ({told})", "start it, or check the URL"
@@ -590,7 +592,7 @@ class Server:
 
 
 async def _nothing_left(_: Connection) -> None:
-    """Ask nothing of the server when a connection is given back: what we set ends with each transaction."""
+    """Skip the reset when a connection is released: our settings end with each transaction."""
 
 
 def _is_gone(error: BaseException | None) -> bool:

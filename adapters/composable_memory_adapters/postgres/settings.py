@@ -1,4 +1,4 @@
-"""Settings of the PostgreSQL memory: which server, whose notes, how they are cut and searched."""
+"""Settings of the PostgreSQL memory: the server, the owner of notes, chunking and search."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -64,7 +64,7 @@ class PostgresSettings(NoteSettings):
     sync: FollowSettings = FollowSettings()
 
     def of_notes(self) -> BuiltinSettings:
-        """Return which notes are read, as the modules that read notes are told."""
+        """Return the settings for the modules that read notes."""
         notes = {name: getattr(self, name) for name in NoteSettings.model_fields}
         sync = SyncSettings(on_search=False, on_session_start=False, **self.sync.model_dump())
         return BuiltinSettings(**notes, sync=sync)

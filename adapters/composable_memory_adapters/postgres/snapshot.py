@@ -1,4 +1,4 @@
-"""What was read of a workspace on the server, for the code that ranks: it computes, and asks nobody."""
+"""A snapshot of a workspace on the server for the ranking code, which makes no requests."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ STATE = """
 SELECT revision, space, notes, passages, length, tokens, transcripts, said, pending
 FROM workspace_states WHERE tenant = $1
 """
-# As the builtin index does: of so many places from the first id to the last, the passage that follows each.
+# As in the builtin index: the next passage after each of evenly spaced ids from the first to the last.
 SAMPLE = """
 SELECT DISTINCT (
   SELECT id FROM passage_words
@@ -62,14 +62,14 @@ TIMES = "SELECT path, first_line, last_line, at FROM message_times WHERE tenant 
 
 COUNTS = ("notes", "passages", "length", "tokens", "transcripts", "said", "pending")
 NOTHING = {"revision": 0, "space": None, **dict.fromkeys(COUNTS, 0)}
-"""What is counted of a workspace to which nothing was written."""
+"""The counts of an empty workspace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceState:
-    """A workspace at one revision: how much there is, and some passages from all over it.
+    """A workspace at one revision: its counts, and a sample of passages from all over it.
 
-    `length` counts the tokens of all texts, `tokens` those of names, headings and tags as well.
+    `length` counts the tokens of all texts, `tokens` those of names, headings and tags too.
     """
 
     revision: int
@@ -80,21 +80,21 @@ class WorkspaceState:
     tokens: int
     transcripts: int
     said: int
-    """How many of the notes are transcripts, and of the passages theirs."""
+    """How many notes are transcripts, and how many passages theirs."""
     sample: Sequence[int]
     pending: int
     indexed: int
-    """Of how many vectors their index was made; 0 where there is none."""
+    """How many vectors the index was made from; 0 without an index."""
 
     @property
     def followed(self) -> Followed:
-        """Return it as the code that ranks is told."""
+        """Return it in the form for the ranking code."""
         counts = VectorCounts(passages=self.passages, pending=self.pending)
         return Followed(revision=self.revision, forgotten=0, position=0, counts=counts, sample=self.sample)
 
 
 async def read_state(connection: Connection, tenant: int, *, known: WorkspaceState | None) -> WorkspaceState:
-    """Return the state of a workspace; what is `known` of the same revision is not read again."""
+    """Return the state of a workspace; if the revision is that of `known`, return `known`."""
     found = dict(await connection.fetchrow(STATE, tenant) or NOTHING)
     if known is not None and known.revision == found["revision"]:
         return known
@@ -106,7 +106,7 @@ async def read_state(connection: Connection, tenant: int, *, known: WorkspaceSta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Keeps `PassageReader` over the passages that were read."""
+    """Implements `PassageReader` for the passages that were read."""
 
     rows: Mapping[int, PassageRow]
     mtimes: Mapping[int, int]
@@ -127,19 +127,19 @@ class Snapshot:
         }
 
     def sessions(self, ids: Iterable[int]) -> Set[int]:
-        """Return those that are of transcripts."""
+        """Return those that belong to transcripts."""
         return {id_ for id_ in ids if id_ in self.rows and self.rows[id_].source == "sessions"}
 
     def holders(self, embeddings: Iterable[int]) -> Mapping[int, Sequence[int]]:
-        """Return for each vector the passages that have it, ascending."""
+        """Return for each vector the passages with it, in ascending order."""
         return {one: self.held[one] for one in embeddings if one in self.held}
 
     def cosines(self, vector: Sequence[float], ids: Iterable[int]) -> Mapping[int, float]:  # noqa: ARG002
-        """Return the cosine of each passage that has a vector, with the question that was asked."""
+        """Return the cosine to the question for each passage that has a vector."""
         return {id_: self.near[id_] for id_ in ids if id_ in self.near}
 
     def days_of(self, ids: Iterable[int], zone: tzinfo | None) -> Mapping[int, set[date]]:
-        """Return the days on which the messages of passages were said, of those that tell."""
+        """Return the days on which the messages in passages were said, if known."""
         return days_among(self.said, frozenset(ids), zone)
 
 
@@ -153,7 +153,7 @@ async def read_snapshot(
     sample: Sequence[int],
     is_dated: bool = False,
 ) -> Snapshot:
-    """Read what ranking will ask of some passages, and of those that vectors hold; of what time, if dated."""
+    """Read what ranking needs of some passages, and of those with some vectors; and their times, if dated."""
     wanted = [*{*ids, *(id_ for some in held.values() for id_ in some)}]
     rows, mtimes = {}, {}
     for id_, path, source, start, end, start_char, text, headings, title, mtime in await connection.fetch(
@@ -182,22 +182,22 @@ async def read_snapshot(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceTexts:
-    """Keeps `IndexTexts` over a workspace; where there is none, there are no texts."""
+    """Implements `IndexTexts` for a workspace; one that does not exist has no texts."""
 
     server: Server
     workspace: str
     name: str
 
     async def collection(self) -> str:
-        """Return what names the workspace on this machine."""
+        """Return a name of the workspace on this machine."""
         return re.sub(r"[^A-Za-z0-9-]", "-", self.name)
 
     async def count(self) -> int:
-        """Return how many passages there are."""
+        """Return the number of passages."""
         return sum([row[0] for row in await self._read(COUNT)])
 
     async def after(self, last: int, count: int) -> Sequence[tuple[int, str]]:
-        """Return the next `count` passages behind the id `last`, with their texts."""
+        """Return the next `count` passages after the id `last`, with their texts."""
         return [(row["id"], row["text"]) for row in await self._read(TEXTS_AFTER, last, count)]
 
     async def _read(self, query: str, *values: object) -> Sequence[Record]:
@@ -219,7 +219,7 @@ async def timed_paths(connection: Connection, tenant: int) -> frozenset[str]:
 async def said_between(
     connection: Connection, tenant: int, since: datetime | None, until: datetime | None
 ) -> list[SaidPassage]:
-    """Return the passages with messages of a time, both ends included."""
+    """Return the passages with messages from a period, both ends included."""
     first, last = seconds_between(since, until)
     paths = [row["path"] for row in await connection.fetch(SAID_BETWEEN, tenant, first, last)]
     found = await _said(connection, tenant, paths) if paths else ()
@@ -234,10 +234,10 @@ async def _said(connection: Connection, tenant: int, paths: Sequence[str]) -> Se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Keeps `NoteTimes` over a workspace: the days of notes, and when transcripts changed.
+    """Implements `NoteTimes` for a workspace: the days of notes, and when transcripts changed.
 
-    `timed` are the transcripts whose messages have times, `said` passages of them, and `places` those of
-    files, of all times that are asked for.
+    `timed` are the transcripts whose messages have times; `said` are passages of these, and `places` passages
+    of files, from all requested times.
     """
 
     days: Mapping[str, str]
@@ -247,17 +247,17 @@ class Times:
     places: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def of_days(self, first: str, last: str) -> Iterable[tuple[str, str]]:
-        """Return the files whose front matter tells a day between two ISO dates, each with it."""
+        """Return the files with a day between two ISO dates in their front matter, each with that day."""
         return [(path, day) for path, day in self.days.items() if first <= day <= last]
 
     def files(self, pattern: str, first_ns: int, last_ns: int) -> Iterable[tuple[str, str, int]]:
-        """Return path, source and time of the notes whose path matches, and of transcripts of a time."""
+        """Return path, source and time of the notes whose path matches, and of transcripts from a period."""
         notes = [(path, "memory", 0) for path in self.days if fnmatchcase(path, pattern)]
         changed = self.changed.items()
         return notes + [(path, "sessions", at) for path, at in changed if first_ns <= at <= last_ns]
 
     def passages(self, paths: Iterable[str], limit: int) -> Iterable[tuple[int, str]]:
-        """Return the passages of files with their paths, in the order in which they stand there."""
+        """Return the passages of files with their paths, in the order of the files."""
         return [(id_, path) for path in sorted({*paths}) for id_ in self.places.get(path, ())][:limit]
 
     def timed_paths(self) -> frozenset[str]:
@@ -265,13 +265,13 @@ class Times:
         return self.timed
 
     def said_between(self, since: datetime, until: datetime) -> Sequence[SaidPassage]:
-        """Return the passages with messages of a time."""
+        """Return the passages with messages from a period."""
         first, last = seconds_between(since, until)
         return [one for one in self.said if first <= one.at <= last]
 
 
 async def read_times(connection: Connection, tenant: int) -> Times:
-    """Read of what time all notes and transcripts are, but not what is said then."""
+    """Read the times of all notes and transcripts, without those of single messages."""
     days, changed = dict[str, str](), dict[str, int]()
     for path, source, day, mtime in await connection.fetch(DAYS, tenant):
         if source == "sessions":
@@ -283,7 +283,7 @@ async def read_times(connection: Connection, tenant: int) -> Times:
 
 
 async def read_places(connection: Connection, tenant: int, paths: Iterable[str]) -> dict[str, list[int]]:
-    """Return the passages of files, in the order in which they stand there."""
+    """Return the passages of files, in the order of the files."""
     places: dict[str, list[int]] = {}
     for row in await connection.fetch(IN_FILES, tenant, [*paths]):
         places.setdefault(row["path"], []).append(row["id"])

@@ -1,4 +1,4 @@
-"""One sync of a folder into its workspace on the server: what changed is written, what is gone removed."""
+"""One sync of a folder into its workspace on the server: writes changes and removes what is gone."""
 
 import asyncio
 import socket
@@ -34,11 +34,11 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BATCH = 64
 AHEAD_S = 1.0
-"""So long the text of a few passages waits for their vectors; those that come later are written after it."""
+"""How long the text of a few passages waits for their vectors; later vectors are written after it."""
 BATCH_TIMEOUT_S = 600.0
 FAILURES_IN_A_ROW = 4
 OWNERS = "postgres/owners"
-"""In the state folder, with a file for each workspace: the name under which its folder brings notes."""
+"""In the state folder, with a file for each workspace that has the owner name of its folder."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class _Run:
 
 
 class Syncing:
-    """Syncs the notes of one folder; `run` is called by one flight at a time."""
+    """Syncs the notes of one folder; only one flight at a time may call `run`."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class Syncing:
         self._space = space
         self._workspace = workspace
         self.owner = settings.owner
-        """The name under which the folder syncs; None until it has, where the settings give none."""
+        """The owner name of the folder; None until the first sync if the settings have none."""
         self._late: asyncio.Task[dict[str, bytes]] | None = None
-        """Embeds what was written without its vectors meanwhile."""
+        """Embeds meanwhile what was written without vectors."""
 
     async def run(self, flight: Flight) -> SyncReport:
         """Sync once."""
@@ -133,7 +133,7 @@ class Syncing:
         return _report(run, flight)
 
     async def _look(self, tenant: int, owner: str, flight: Flight) -> _Run:
-        """Compare the folder with what was given of it; what is known is read before the disk."""
+        """Compare the folder with what it contributed; the known state is read before the disk."""
         find = partial(writing.known_files, tenant=tenant, owner=owner)
         known = await self._server.read("sync", find, tenant=tenant)
         if flight.force:
@@ -169,7 +169,7 @@ class Syncing:
     async def _documents(self, changed: Sequence[ChangedNote], done: int) -> Mapping[str, Document | OSError]:
         if not self._notes.documents:
             return {}
-        # Imported late: what runs a process is needed for no other note.
+        # Imported late: no other notes need the code that runs processes.
         from composable_memory_adapters.builtin.sync.document_texts import read_next
 
         return await read_next(None, changed, done)
@@ -177,9 +177,9 @@ class Syncing:
     # --- vectors ------------------------------------------------------------------------------------------
 
     async def _embedded_ahead(self, tenant: int, files: Sequence[WordedFile]) -> Mapping[str, bytes]:
-        """Return the vectors of a few passages by the hashes of their texts, if they can be had at once.
+        """Return the vectors of a few passages by the hashes of their texts, if available at once.
 
-        Where they cannot, they are embedded with all that have none, which tells why not.
+        Otherwise they are embedded with all that have none, which reports the reason.
         """
         texts = {chunk.hash: chunk.text for one in files for chunk in one.chunks}
         embedder, space = self._services.embedder, self._space
@@ -199,7 +199,7 @@ class Syncing:
         return {}
 
     async def _embed(self, tenant: int, run: _Run, flight: Flight) -> None:
-        """Embed what has no vector in the workspace, whoever wrote it."""
+        """Embed everything in the workspace that has no vector, whoever wrote it."""
         embedder, space = self._services.embedder, self._space
         if embedder is None or space is None:
             return
@@ -220,14 +220,14 @@ class Syncing:
     async def _embed_pending(
         self, embedder: EmbedderAdapter, space: EmbeddingSpace, tenant: int, run: _Run, flight: Flight
     ) -> None:
-        """Embed page by page, the newest first, each text once; of a batch that is refused, text by text."""
+        """Embed page by page, newest first, each text once; if a batch is refused, text by text."""
         if self._late is not None:
             try:
                 vectors = await self._late
             except EmbedderUnavailable as error:
                 run.problems.append(str(error))
                 return
-            except EmbeddingError:  # these texts are asked for again below
+            except EmbeddingError:  # these texts are requested again below
                 vectors = {}
             if not await self._store(tenant, space, vectors, run):
                 return
@@ -236,7 +236,7 @@ class Syncing:
         before: int | None = writing.LAST
         seen: set[str] = set()
         failures = 0
-        count = min(run.pending, writing.PENDING_PAGE)  # mostly what was just written, and nothing before it
+        count = min(run.pending, writing.PENDING_PAGE)  # usually just written, with nothing before it
         while before is not None and run.pending > 0:
             find = partial(writing.pending, tenant=tenant, before=before, count=count)
             before, found = await self._server.read("sync", find, tenant=tenant)
@@ -269,7 +269,7 @@ class Syncing:
     async def _store(
         self, tenant: int, space: EmbeddingSpace, vectors: Mapping[str, bytes], run: _Run
     ) -> bool:
-        """Store vectors; return false where those of another space have come."""
+        """Store vectors; return false if the workspace now has vectors of another space."""
         write = partial(writing.write_vectors, tenant=tenant, space=space_id(space), vectors=vectors)
         if not await self._server.write("sync", write, tenant=tenant):
             run.problems.append(OTHER_SPACE)
@@ -279,9 +279,9 @@ class Syncing:
 
 
 def own_name(services: BackendServices) -> str:
-    """Return the name of a workspace's folder among those that bring notes: machine and id, as at first.
+    """Return the owner name of a workspace's folder: machine and workspace id at the first sync.
 
-    It is kept in the state folder, since machines and containers are given other names.
+    It is kept in the state folder, because machines and containers change their names.
 
     Raises:
         BackendError: the state folder cannot be used.

@@ -1,7 +1,7 @@
-"""An index of the vectors of each large workspace, by which the nearest are found without comparing all.
+"""A vector index for each large workspace, which finds the nearest without comparing all.
 
-Each has one of its own: one over all tenants finds little of what a small one has, and slows every writer.
-Only the owner of the tables can make it.
+Each workspace has its own: an index over all tenants finds little for a small one, and slows every writer.
+Only the owner of the tables can make one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from composable_memory_adapters.postgres.server import Connection, Record, Serve
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 INDEXED_ABOVE = 100_000
-"""Vectors of a workspace: comparing fewer takes no longer than all else of a question."""
+"""Vectors of a workspace: with fewer, comparing all takes no longer than the rest of a query."""
 
 PGVECTOR = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
 OLDEST_PGVECTOR = (0, 8)
-"""Earlier ones stop before they have found as many as were asked for."""
+"""Earlier versions stop before they have found as many as requested."""
 
 MOST_NUMBERS = 4_000
-"""Of longer vectors pgvector makes no index."""
+"""pgvector cannot index longer vectors."""
 
 EXISTING = """
 SELECT relname, indisvalid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
@@ -35,42 +35,42 @@ SELECT name, space, (SELECT count(*) FROM vectors WHERE tenant = $1) AS vectors
 FROM workspaces JOIN workspace_states ON workspace_states.tenant = $1 WHERE workspaces.tenant = $1
 """
 ENTER = "SET LOCAL cmem.tenant = '{}'"
-# Parted by what is alike, and no graph (HNSW): of notes in several languages a graph finds nothing near some
-# questions. Vectors of another length, as of a workspace that is embedded anew, do not come into it.
+# IVFFlat, not HNSW: with notes in several languages a graph finds nothing near some questions. Vectors of
+# another length, as while a workspace is embedded anew, are left out.
 MAKE = """
 CREATE INDEX CONCURRENTLY {name} ON vectors
 USING ivfflat ((vector::halfvec({dims})) halfvec_ip_ops) WITH (lists = {lists})
 WHERE tenant = {tenant} AND vector_dims(vector) = {dims}
 """
 GROWN = 2
-"""An index is made anew when its workspace has so many times the vectors that were parted for it."""
+"""An index is remade when its workspace has this many times the vectors it was made from."""
 
 DROP = "DROP INDEX CONCURRENTLY {name}"
 
 MOST = 200
-"""So many neighbours are looked for by the index; who wants more compares all."""
+"""Neighbours that the index can be asked for; for more, all vectors are compared."""
 
 MOST_PARTS = 1000
 VECTORS_A_PART = 100
-"""At least, until there are so many parts."""
+"""Minimum, up to `MOST_PARTS`."""
 
-# pgvector refuses to part vectors with less memory than it may need for that, mostly for a sample with
-# the distance of each to each part. By default a server gives 64 MB; a thousand parts take some 250.
+# pgvector refuses to build lists with less memory than it may need, mostly for a sample and the distances of
+# each to each list. A server gives 64 MB by default; a thousand lists take about 250.
 MEMORY = """
 SELECT set_config('maintenance_work_mem', greatest(
   pg_size_bytes(current_setting('maintenance_work_mem')) / 1024, $1::bigint
 ) || 'kB', false)
 """
 SAMPLED = 50
-"""Of each part pgvector looks at so many vectors,"""
+"""Vectors that pgvector samples for each list,"""
 LEAST_SAMPLED = 10_000
-"""and at no fewer of all."""
+"""and the minimum for all lists."""
 
 LOOK = "SET LOCAL ivfflat.probes = 192; SET LOCAL ivfflat.iterative_scan = relaxed_order"
-"""In so many parts, and in further ones where these hold too few."""
+"""Lists to search; more are searched if these have too few."""
 
-# More are fetched than wanted, since the index has rounded numbers. The statement names the workspace: else
-# the server does not see that the index is of it.
+# More are fetched than wanted, since the index has rounded numbers. The statement names the workspace;
+# otherwise the server does not see that the index applies.
 NEAREST = """
 SELECT nearest.id, cosine, passages.id FROM (
   SELECT id, hash, -(vector <#> $1) AS cosine FROM (
@@ -84,7 +84,7 @@ ORDER BY cosine DESC, nearest.id, passages.id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexed:
-    """A workspace whose vectors have an index, had one until now, or cannot have one for a `problem`."""
+    """A workspace whose vectors have an index, just lost it, or cannot have one because of a `problem`."""
 
     workspace: str
     vectors: int
@@ -94,14 +94,14 @@ class Indexed:
 
 
 async def made_of(connection: Connection, tenant: int, space: str | None) -> int:
-    """Return how many vectors a workspace had when their index was made; 0 where it has none."""
+    """Return how many vectors a workspace had when its index was made; 0 without an index."""
     return int(await connection.fetchval(MADE_OF, _prefix(tenant, space))) if space else 0
 
 
 async def nearest(
     connection: Connection, tenant: int, space: str, direction: bytes, depth: int
 ) -> Sequence[Record]:
-    """Return of the nearest vectors by the index id, cosine, and each passage that has it; nearest first."""
+    """Return id, cosine and passage of the nearest vectors by the index, nearest first, a row per passage."""
     await connection.execute(LOOK)
     query = NEAREST.format(tenant=tenant, dims=writing.space_of(space).dims)
     rows: Sequence[Record] = await connection.fetch(query, direction, depth)
@@ -109,13 +109,13 @@ async def nearest(
 
 
 async def keep_up(server: Server, *, above: int = INDEXED_ABOVE) -> Sequence[Indexed]:
-    """Make an index for each workspace with more vectors than `above`; drop those of half as many and fewer.
+    """Make an index for each workspace with more vectors than `above`; drop those with at most half as many.
 
-    One of a workspace that has doubled since is made anew, and serves until then. Those who ask and write go
-    on meanwhile. A million vectors take minutes.
+    The index of a workspace that has doubled is remade, and the old one serves until then. Reads and writes
+    continue meanwhile. A million vectors take minutes.
 
     Raises:
-        BackendError: this role may not, somebody else is at it, or a pooler is in between.
+        BackendError: this role may not, somebody else is doing it, or there is a pooler.
         ConfigError: pgvector is too old.
     """
     indexed: list[Indexed] = []
@@ -138,7 +138,7 @@ async def keep_up(server: Server, *, above: int = INDEXED_ABOVE) -> Sequence[Ind
 async def _kept_up(
     connection: Connection, tenant: int, names: Mapping[str, bool], about: Record, *, above: int
 ) -> Indexed | None:
-    """Make or drop the index of a workspace that has those of some names, of which not all may be whole."""
+    """Make or drop a workspace's index, given the names of those it has, some perhaps invalid."""
     workspace, space, vectors = about
     prefix, dims = _prefix(tenant, space), writing.space_of(space).dims
     whole = {int(one.removeprefix(prefix)): one for one in names if names[one] and one.startswith(prefix)}
@@ -161,7 +161,7 @@ async def _kept_up(
         await connection.execute(make, timeout=schema.LONGEST_S)
     await drop(is_whole=True)
     if gone or is_new:
-        # Whoever has another revision than before looks for the index.
+        # Readers look for the index when the revision changes.
         async with connection.transaction():
             await connection.execute(ENTER.format(tenant))
             await connection.execute(writing.LOCK, tenant)
@@ -178,12 +178,12 @@ async def _kept_up(
 
 
 def _memory_kb(parts: int, dims: int) -> int:
-    """Return how much pgvector may need to part vectors, and a little more."""
+    """Return the memory that pgvector may need to build the lists, in kB, with a small margin."""
     vector = 2 * dims + 32
     sampled = max(SAMPLED * parts, LEAST_SAMPLED) * (4 * parts + vector)
     return (sampled + parts * (4 * parts + 4 * vector)) // 1_000
 
 
 def _prefix(tenant: int, space: str) -> str:
-    """Return how the names of indexes of these vectors begin; behind it stands how many they were made of."""
+    """Return the name prefix of indexes of these vectors; it is followed by the number of vectors indexed."""
     return f"nearest_{tenant}_{writing.space_of(space).dims}_"

@@ -1,7 +1,7 @@
-"""What a sync writes: files with their passages, words and vectors, each file whole in one transaction.
+"""The writes of a sync: files with their passages, words and vectors, one transaction for each file.
 
-A writer first raises the revision of its workspace, which locks it: writers take turns, so nobody overtakes
-another between looking and writing. A question reads beside them.
+A writer first raises the revision of its workspace, which locks it: writers take turns, so none can change
+what another has just read. Readers are not blocked.
 """
 
 import asyncio
@@ -122,7 +122,7 @@ UPDATE notes SET recipe = '' WHERE tenant = $1 AND path = ANY ($2) AND NOT EXIST
 SPACE = "SELECT space FROM workspace_states WHERE tenant = $1"
 FORGET_SPACE = "UPDATE workspace_states SET space = NULL, pending = passages WHERE tenant = $1"
 CLAIM_SPACE = "UPDATE workspace_states SET space = $2 WHERE tenant = $1 AND space IS NULL"
-# A page of all passages, so that each is looked at once, whatever the server knows of their number.
+# A page of all passages, so that each is looked at once, whatever row estimate the server has.
 PENDING = """
 SELECT page.id, page.hash, CASE WHEN vectors.id IS NULL THEN text END AS text
 FROM (SELECT id, hash, text FROM passages WHERE tenant = $1 AND id < $2 ORDER BY id DESC LIMIT $3) AS page
@@ -156,7 +156,7 @@ ON CONFLICT DO NOTHING
 NONE: Mapping[str, bytes] = MappingProxyType({})
 PENDING_PAGE = 1_000
 LAST = (1 << 63) - 1
-"""No passage has a higher id."""
+"""Above every passage id."""
 
 OTHER_SPACE = (
     "the workspace has vectors from another embedder, so passages are written without vectors; use that "
@@ -165,12 +165,12 @@ OTHER_SPACE = (
 
 
 Words: TypeAlias = tuple[PassageWords, Mapping[str, float]]
-"""The words of a passage, and what each is worth."""
+"""The words of a passage, with the weight of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordedFile:
-    """A file as it is to be written, with the words of each passage and what they are worth."""
+    """A file to be written, with the words of each passage and their weights."""
 
     draft: FileDraft
     words: Sequence[Words]
@@ -178,13 +178,13 @@ class WordedFile:
 
     @property
     def chunks(self) -> Sequence[Chunk]:
-        """Return its passages; none where they are as they were."""
+        """Return its passages; none if they are unchanged."""
         return self.draft.chunks or ()
 
 
 @dataclass(slots=True, kw_only=True)
 class Written:
-    """How many files, passages and vectors were written, and how many files went."""
+    """How many files, passages and vectors were written, and how many files were removed."""
 
     files: int = 0
     passages: int = 0
@@ -193,7 +193,7 @@ class Written:
 
 
 class _Change:
-    """What a writer that has the lock of a workspace changes, for its counts and the index of its words."""
+    """The changes of a writer that holds the lock of a workspace, for its counts and word index."""
 
     def __init__(self, connection: Connection, tenant: int, state: Record) -> None:
         self._connection = connection
@@ -210,14 +210,14 @@ class _Change:
         return cls(connection, tenant, state)
 
     def note(self, source: str, times: int = 1) -> None:
-        """Count a note that comes, or with -1 goes."""
+        """Count a note: 1 if it is added, -1 if it is removed."""
         self._grown["notes"] += times
         self._grown["transcripts"] += times * (source == "sessions")
 
     def passage(
         self, id_: int, source: str, words: PassageWords, weights: Mapping[str, float], times: int = 1
     ) -> None:
-        """Count a passage that comes or goes, and its words."""
+        """Count a passage that is added or removed, and its words."""
         grown = {"passages": 1, "said": source == "sessions", "length": words.length, "tokens": words.tokens}
         for name, more in grown.items():
             self._grown[name] += times * more
@@ -228,7 +228,7 @@ class _Change:
     ) -> int:
         """Store the `vectors` of new passages by the hashes of their texts; return how many.
 
-        Counts passages without one, so it is called before vectors that nobody uses any more go.
+        Counts passages without a vector, so call it before unused vectors are removed.
         """
         rows = await self._connection.fetch(WITH_VECTOR, self._tenant, [*new, *gone])
         known = {row["hash"] for row in rows}
@@ -253,7 +253,7 @@ class _Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who has given notes: how many, how many nobody else has, and when the latest of them was changed."""
+    """A contributor of notes: how many, how many nobody else has, and when the latest was changed."""
 
     name: str
     notes: int
@@ -262,7 +262,7 @@ class Owner:
 
 
 def worded(draft: FileDraft) -> WordedFile:
-    """Return a file with the words of its passages; takes about 2 ms for each, so call it in a thread."""
+    """Return a file with the words of its passages; takes about 2 ms per passage, so call it in a thread."""
     key, fields = draft.key, draft.fields
     return WordedFile(
         draft=draft,
@@ -271,14 +271,14 @@ def worded(draft: FileDraft) -> WordedFile:
     )
 
 
-@lru_cache(maxsize=128)  # who edits a note that is followed changes few of its passages
+@lru_cache(maxsize=128)  # editing a followed note changes few of its passages
 def _words(path: str, fields: NoteFields, headings: str, text: str) -> Words:
     words = words_of(keyword_row(path, fields, headings, text), Stemmer())
     return words, words.weights()
 
 
 async def known_files(connection: Connection, tenant: int, owner: str) -> dict[str, FileState]:
-    """Return the files that an owner has given, as they were then."""
+    """Return the files that an owner has contributed, with their state at that time."""
     return {row[0]: FileState(*row[1:]) for row in await connection.fetch(KNOWN, tenant, owner)}
 
 
@@ -292,13 +292,13 @@ async def write_files(
     vectors: Mapping[str, bytes] = NONE,
     force: bool = False,
 ) -> Written:
-    """Write the files of an owner; where somebody else has a newer one of that name, that stays.
+    """Write the files of an owner; a newer one of the same name from another owner stays.
 
-    `vectors` of their passages are stored if those of the workspace are of the same `space`.
+    `vectors` of their passages are stored if the workspace has vectors of the same `space`.
 
-    Of a note that was there, passages that stay as they are keep their rows. Done again, it changes nothing.
-    Of two owners who cut one text differently, the last whose file or way of cutting is new decides. With
-    `force`, files count as written though they are as they were, and all their passages are.
+    Unchanged passages of an existing note keep their rows. Repeating the call changes nothing. If two owners
+    chunk one text differently, the last whose file or chunking is new wins. With `force`, files and all their
+    passages count as written even if unchanged.
     """
     written = Written()
     change = await _Change.begin(connection, tenant)
@@ -333,7 +333,7 @@ async def write_files(
 
 
 async def owners(connection: Connection, tenant: int) -> list[Owner]:
-    """Return who has given notes to a workspace."""
+    """Return the owners that have contributed notes to a workspace."""
     return [
         Owner(name=name, notes=notes, alone=alone, latest=datetime.fromtimestamp(latest / 1e9, UTC))
         for name, notes, latest, alone in await connection.fetch(OWNERS, tenant)
@@ -341,13 +341,13 @@ async def owners(connection: Connection, tenant: int) -> list[Owner]:
 
 
 async def remove_owner(connection: Connection, tenant: int, owner: str) -> Written:
-    """Remove all that an owner has given; notes that others have stay."""
+    """Remove everything an owner has contributed; notes that others have stay."""
     paths = [row["path"] for row in await connection.fetch(OWNED, tenant, owner)]
     return await remove_files(connection, tenant, owner, paths)
 
 
 async def remove_files(connection: Connection, tenant: int, owner: str, paths: Sequence[str]) -> Written:
-    """Remove what an owner has no more; what others have stays, and is read again if it was another's."""
+    """Remove an owner's deleted files; those that others have stay, and are reread if their text differs."""
     change = await _Change.begin(connection, tenant)
     await connection.execute(DELETE_COPIES, tenant, owner, paths)
     gone = list[str]()
@@ -382,7 +382,7 @@ async def _replace_notes(
         await connection.execute(DELETE_TIMES, tenant, [*transcripts])
         times = [(tenant, key, *time) for key, some in transcripts.items() for time in some]
         await connection.executemany(PUT_TIME, times)
-    # Passages that stay keep their ids, and nothing of them is written but where they are now.
+    # Unchanged passages keep their ids; only their place is updated.
     paths = [one.draft.key for one in files]
     kept: defaultdict[tuple[str, str, str], list[tuple[int, ...]]] = defaultdict(list)
     unused = set[int]()
@@ -448,14 +448,14 @@ async def _taken_out(
 
 
 async def _clean_up(connection: Connection, tenant: int, gone: Sequence[Record]) -> None:
-    """Remove the long words and vectors that only passages had which went."""
+    """Remove long words and vectors that only removed passages had."""
     if gone:
         await _forget_long_words(connection, tenant, [row["text"] for row in gone])
         await connection.execute(DELETE_UNUSED_VECTORS, tenant, [row["hash"] for row in gone])
 
 
 async def _forget_long_words(connection: Connection, tenant: int, texts: Sequence[str]) -> None:
-    """Remove the long words of texts that went, unless another passage has them, in whatever form."""
+    """Remove the long words of removed texts, unless another passage has them in any form."""
     tokens = await asyncio.to_thread(_tokens_of_long_words, texts)
     if not tokens:
         return
@@ -470,9 +470,9 @@ def _tokens_of_long_words(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _has_same_words(draft: FileDraft, stored: Record) -> bool:
-    """Return whether a passage of a note that stays as it is has the words that it had.
+    """Return whether a passage of an unchanged note has the same words as before.
 
-    They are those of the note's names and tags as well.
+    They include the words of the note's names and tags.
     """
     is_cut_so = stored["recipe"] == draft.recipe if stored["recipe"] else stored["hash"] == draft.note.hash
     names = ("title", "aliases", "tags")
@@ -506,7 +506,7 @@ def _headings(chunk: Chunk) -> str:
 
 
 def storable(text: str) -> str:
-    """Return a text without what PostgreSQL does not take."""
+    """Return a text without characters that PostgreSQL rejects."""
     return text.replace("\0", "\ufffd")
 
 
@@ -514,21 +514,21 @@ def storable(text: str) -> str:
 
 
 def space_id(space: EmbeddingSpace) -> str:
-    """Return what names the space of vectors in the row of a workspace."""
+    """Return the name of a vector space for the row of a workspace."""
     return f"{space.provider}/{space.model}/{space.dims}/{space.provider_key}"
 
 
 def space_of(id_: str) -> EmbeddingSpace:
-    """Return the space that `space_id` names so; the name of a model may have a slash."""
+    """Return the space that `space_id` named; the name of a model may contain a slash."""
     provider, rest = id_.split("/", 1)
     model, dims, provider_key = rest.rsplit("/", 2)
     return EmbeddingSpace(provider=provider, model=model, dims=int(dims), provider_key=provider_key)
 
 
 async def claim_space(connection: Connection, tenant: int, space: str, *, force: bool) -> str:
-    """Return the space of the vectors of a workspace: that of the first who embeds, or of who insists.
+    """Return the vector space of a workspace: that of the first to embed, or of whoever forces theirs.
 
-    Vectors of another space then go.
+    Vectors of another space are then removed.
     """
     await connection.execute(LOCK, tenant)
     if force and await connection.fetchval(SPACE, tenant) not in (None, space):
@@ -541,9 +541,9 @@ async def claim_space(connection: Connection, tenant: int, space: str, *, force:
 async def pending(
     connection: Connection, tenant: int, *, before: int, count: int
 ) -> tuple[int | None, list[tuple[str, str]]]:
-    """Return hash and text of those of the next `count` passages that have no vector, the newest first.
+    """Return hash and text of those of the next `count` passages that have no vector, newest first.
 
-    Those after them come before the id that is returned; it is None where there are no more.
+    The following page is before the returned id, which is None at the end.
     """
     rows = await connection.fetch(PENDING, tenant, before, count)
     found = [(row["hash"], row["text"]) for row in rows if row["text"] is not None]
@@ -551,7 +551,7 @@ async def pending(
 
 
 async def pending_and_space(connection: Connection, tenant: int) -> tuple[int, str | None]:
-    """Return how many passages have no vector, and the space of those that have one."""
+    """Return how many passages have no vector, and the space of the vectors."""
     pending, space = await connection.fetchrow(PENDING_AND_SPACE, tenant) or (0, None)
     return pending, space
 
@@ -559,7 +559,7 @@ async def pending_and_space(connection: Connection, tenant: int) -> tuple[int, s
 async def known_vectors(
     connection: Connection, tenant: int, hashes: Sequence[str]
 ) -> tuple[frozenset[str], str | None]:
-    """Return which texts have a vector, by their hashes, and the space of these."""
+    """Return the texts that have a vector, by their hashes, and the space of the vectors."""
     rows = await connection.fetch(WITH_VECTOR, tenant, hashes)
     return frozenset(row["hash"] for row in rows), await connection.fetchval(SPACE, tenant)
 
@@ -567,7 +567,7 @@ async def known_vectors(
 async def write_vectors(
     connection: Connection, tenant: int, space: str, vectors: Mapping[str, bytes]
 ) -> bool:
-    """Store vectors by the hashes of their texts; return false where those of another space have come."""
+    """Store vectors by the hashes of their texts; return false if the workspace now has another space."""
     await connection.execute(LOCK, tenant)
     if await connection.fetchval(SPACE, tenant) != space:
         return False
@@ -576,7 +576,7 @@ async def write_vectors(
 
 
 async def _put_vectors(connection: Connection, tenant: int, vectors: Mapping[str, bytes]) -> None:
-    """Store vectors; passages with the same text that others wrote before have one by it as well."""
+    """Store vectors; they also apply to passages that others wrote before with the same text."""
     if not vectors:
         return
     await connection.execute(FEWER_PENDING, tenant, [*vectors])
@@ -585,21 +585,21 @@ async def _put_vectors(connection: Connection, tenant: int, vectors: Mapping[str
     await connection.executemany(PUT_VECTOR, rows)
 
 
-# --- pages, for what reads all of a workspace ---------------------------------------------------------------
+# --- pages, for reading a whole workspace -------------------------------------------------------------------
 
 
 async def without_vector(connection: Connection, tenant: int, *, after: str, count: int) -> list[str]:
-    """Return the next hashes of texts that have no vector, ascending."""
+    """Return the next hashes of texts without a vector, in ascending order."""
     return [row["hash"] for row in await connection.fetch(WITHOUT_VECTOR, tenant, after, count)]
 
 
 async def vectors_after(connection: Connection, tenant: int, *, after: str, count: int) -> dict[str, bytes]:
-    """Return the next vectors by the hashes of their texts, ascending."""
+    """Return the next vectors by the hashes of their texts, in ascending order."""
     return dict(await connection.fetch(VECTORS_AFTER, tenant, after, count))
 
 
 async def notes_after(
     connection: Connection, tenant: int, *, after: str, count: int
 ) -> list[tuple[str, bytes, int]]:
-    """Return path, text and time of change of the next notes, by path."""
+    """Return path, text and modification time of the next notes, by path."""
     return [tuple(row) for row in await connection.fetch(NOTES_AFTER, tenant, after, count)]

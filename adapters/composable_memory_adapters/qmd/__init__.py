@@ -1,4 +1,4 @@
-"""The QMD memory: Markdown searched by the QMD command, which keeps an index of its own."""
+"""The QMD memory: Markdown searched by the QMD command, which keeps its own index."""
 
 from composable_memory.config.trust import anything, folders_inside, only
 from composable_memory.interfaces import BackendSpec, Capability
@@ -11,7 +11,7 @@ __all__ = ["QmdSettings", "spec"]
 
 
 def _lacking(settings: QmdSettings) -> str | None:
-    """Return what these settings need that is not installed, and how to install it; None if nothing."""
+    """Return what these settings need but is not installed, and how to install it; None if nothing."""
     without_mcporter = installation.lacking(settings)
     if without_mcporter is None and settings.mcporter.enabled:
         return mcporter.lacking(settings.mcporter)

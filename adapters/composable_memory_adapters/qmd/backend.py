@@ -1,4 +1,4 @@
-"""The QMD memory: search through the QMD command, safe reading of files, and an index kept up to date."""
+"""The QMD memory: search through the QMD command, safe file reading, and an index kept up to date."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -64,13 +64,13 @@ from composable_memory_adapters.qmd.types import (
 from composable_memory_adapters.text.relevance import StemCache
 
 DEPTH = 40
-"""At least so many documents are requested, so that a short answer is the beginning of a longer one."""
+"""Minimum of documents to request, so that a short answer is the beginning of a longer one."""
 CHANGES_VALID_S = 2.0
-"""How long files are taken as unchanged after a look at them."""
+"""How long files are assumed unchanged after a check."""
 QMD_SHARE = 0.8
-"""Share of the time of a search that QMD gets; the rest is for reading the documents it found."""
+"""Share of a search's time that QMD gets; the rest is for reading the documents it found."""
 UPDATE_SHARE = 0.5
-"""Share of the time of a search that a short-lived memory spends on an index that is behind."""
+"""Share of a search's time that a short-lived memory spends on updating an outdated index."""
 EMBED_PROBE = "ping"
 NO_FOLDER = (
     "QMD has no folder to search; name one in memory.qmd.paths, or set memory.qmd.include_default_memory"
@@ -99,7 +99,7 @@ async def open_qmd(settings: QmdSettings, services: BackendServices) -> AsyncIte
 
 
 class QmdMemory:
-    """Markdown that QMD indexes; keeps `MemorySearchManager` and what the spec declares beyond it."""
+    """Markdown indexed by QMD; implements `MemorySearchManager` and the other capabilities in its spec."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class QmdMemory:
         self._release = Once(self._close_parts, name="qmd-close")
 
     async def open(self) -> None:
-        """Hand QMD its collections; start its daemon and scheduled updates if the memory stays open."""
+        """Configure QMD's collections; start its daemon and scheduled updates if the memory stays open."""
         plan = await asyncio.to_thread(self._plan)
         self._collections, self._problems = plan.collections, plan.problems
         await self._maintenance.open()
@@ -153,7 +153,7 @@ class QmdMemory:
             await self._daemon.find()
 
     async def refresh(self) -> bool:
-        """Do again what opening does; False where QMD is another one by now, or its server failed."""
+        """Repeat what opening does; False if QMD has been replaced, or its server failed."""
         self._require_open("refresh")
         if self._client.fast_error is not None or not await asyncio.to_thread(self._is_still_installed):
             return False
@@ -220,7 +220,7 @@ class QmdMemory:
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Return a file, or some of its lines; outside the workspace, names begin with `qmd/`."""
+        """Return a file, or some of its lines; names outside the workspace begin with `qmd/`."""
         self._require_open("read a file")
         return await read_file(
             rel_path,
@@ -235,7 +235,7 @@ class QmdMemory:
     ) -> SyncReport:
         """Update QMD's index, and embed if the search mode uses vectors; `force` embeds everything again."""
         self._require_open("sync")
-        plan = await asyncio.to_thread(self._plan)  # a folder that was missing may be there now
+        plan = await asyncio.to_thread(self._plan)  # a folder that was missing may exist now
         self._collections, self._problems = plan.collections, plan.problems
         report = await self._maintenance.run(reason, force=force, progress=progress)
         await self._daemon.check_index()
@@ -243,7 +243,7 @@ class QmdMemory:
         return replace(report, problems=(*report.problems, *self._problems))
 
     async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Return the documents in QMD's index, exported sessions among them, that say some lines."""
+        """Return the documents in QMD's index that contain some lines, including exported sessions."""
         self._require_open("say what it holds")
         found = await documents_saying(self._home.index_file, wanted)
         if not found:
@@ -251,10 +251,10 @@ class QmdMemory:
         return (Holding(store=BACKEND_ID, what="documents", count=len(found), examples=found),)
 
     async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Export sessions without what was forgotten, index anew what changed, and clean QMD's files.
+        """Export sessions without what was forgotten, reindex what changed, and clean QMD's files.
 
         Raises:
-            BackendError: QMD failed, or a session could not be exported anew.
+            BackendError: QMD failed, or a session could not be exported again.
         """
         self._require_open("forget")
         found = await self.holdings(wanted)
@@ -270,7 +270,7 @@ class QmdMemory:
     # --- status and lifetime --------------------------------------------------------------------------------
 
     def status(self) -> MemoryProviderStatus:
-        """Return what is known, without asking QMD or the disk."""
+        """Return what is known, without a request to QMD or reading the disk."""
         self._require_open("report its status")
         error = self._client.fast_error
         snapshot = Snapshot(
@@ -289,7 +289,7 @@ class QmdMemory:
         return describe(self._settings, self._services, snapshot)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Let QMD embed a word, and return whether that worked."""
+        """Have QMD embed a word, and return whether that worked."""
         self._require_open("probe the embedder")
         if not self._settings.uses_vectors:
             return MemoryEmbeddingProbeResult(ok=False, error="the search mode `search` uses no vectors")
@@ -310,13 +310,13 @@ class QmdMemory:
         return MemoryEmbeddingProbeResult(ok=True)
 
     async def probe_vector_availability(self) -> bool:
-        """Return whether vectors can be searched: mode, model and index all have to allow it."""
+        """Return whether vectors can be searched: mode, model and index must all allow it."""
         self._require_open("probe vector search")
         mode = await self._effective_mode()
         return self._settings.uses_vectors and mode.shortcoming is None
 
     async def close(self) -> None:
-        """End the daemon and what runs in the background; calling it again does nothing."""
+        """Stop the daemon and background tasks; a second call does nothing."""
         await self._release()
 
     async def _close_parts(self) -> None:
@@ -333,7 +333,7 @@ class QmdMemory:
         return self._daemon if self._settings.daemon.enabled else None
 
     def _plan(self) -> CollectionPlan:
-        """Find the folders that the settings name, and write them into QMD's configuration; blocks."""
+        """Find the folders in the settings, and write them into QMD's configuration; blocks."""
         export_dir = self._maintenance.exporter.folder
         planned = plan_collections(
             self._settings, workspace=self._services.workspace_dir, export_dir=export_dir
@@ -342,10 +342,10 @@ class QmdMemory:
         return planned
 
     def _is_still_installed(self) -> bool:
-        """Return whether the settings lead to the same QMD; False where only starting it would tell. Blocks.
+        """Return whether the settings still find the same QMD; False if only starting it would tell. Blocks.
 
         Raises:
-            BackendUnavailable: they lead to none.
+            BackendUnavailable: they find none.
         """
         command = find_command(self._settings.command, self._home.environ)
         return (command, version_of(command)) == (self._installation.command, self._installation.version)
@@ -384,11 +384,11 @@ class QmdMemory:
         updated = self._maintenance.state.last_update
         if updated is None:
             return True
-        # An update in the future was made before the clock was set back; changes since then are unknown.
+        # If the last update is in the future, the clock was set back; changes since then are unknown.
         return not datetime.fromtimestamp(self._newest_change, UTC) <= updated <= self._services.clock()
 
     def _shortcomings(self, mode: EffectiveMode) -> Iterator[Degradation]:
-        """Yield what may be missing from an answer although it is in the files."""
+        """Yield what may be missing from an answer although the files contain it."""
         if mode.shortcoming is not None:
             yield mode.shortcoming
         problem = self._maintenance.problem

@@ -1,4 +1,4 @@
-"""Plans which folders QMD indexes, and names the files in them: which have changed, and which may be read."""
+"""Plans which folders QMD indexes, and names their files: which have changed, and which may be read."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ MAX_NAME = 64
 
 
 class CollectionPlan:
-    """The collections that are to be indexed, and what is wrong with those that are not."""
+    """The collections to index, and what is wrong with the others."""
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
@@ -47,7 +47,7 @@ class CollectionPlan:
         source: MemorySource = "memory",
         may_be_missing: bool = False,
     ) -> None:
-        """Add a folder, unless there is a problem with it or it is there already."""
+        """Add a folder, unless there is a problem with it or it is already there."""
         problem = (
             problem_with_text(str(folder))
             or self._problem_with_links(folder)
@@ -82,12 +82,12 @@ class CollectionPlan:
 
 
 def plan_collections(settings: QmdSettings, *, workspace: Path, export_dir: Path | None) -> CollectionPlan:
-    """Return the collections that the settings name, with their real folders; looks at the disk.
+    """Return the collections in the settings, with their real folders; reads the disk.
 
     The memory files come first, then the paths in the order of the settings, then the exported transcripts in
-    `export_dir`, if there are any. Left out with a problem is a folder of the workspace that a symbolic link
-    leads out of it, a path that is no folder, and a pattern that is not understood. Only `memory/`, `bank/`
-    and `export_dir` need not be there yet.
+    `export_dir`, if any. Left out with a problem are a folder of the workspace that a symbolic link leads out
+    of it, a path that is not a folder, and an unsupported pattern. Only `memory/`, `bank/` and `export_dir`
+    need not exist yet.
     """
     plan = CollectionPlan(Path(os.path.realpath(workspace)))
     if settings.include_default_memory:
@@ -103,12 +103,12 @@ def plan_collections(settings: QmdSettings, *, workspace: Path, export_dir: Path
 
 
 def newest_change(collections: Sequence[Collection], *, now: float) -> float:
-    """Return when something in the collections last changed, in seconds since 1970; looks at the disk.
+    """Return when something in the collections last changed, in seconds since 1970; reads the disk.
 
-    The time that counts is `ctime`: the `mtime` of a copy may be old, or lie in the future. Adding or
-    removing a file changes its folder, so folders are looked at too where a pattern descends into them.
-    Anything dated later than `now` is ignored, because no update could ever catch up with it. Returns 0 if
-    there is nothing. Costs some microseconds per file.
+    This uses `ctime`: the `mtime` of a copy may be old, or lie in the future. Adding or removing a file
+    changes its folder, so folders are checked too if a pattern descends into them. Anything dated later than
+    `now` is ignored, because no update could ever catch up with it. Returns 0 if there is nothing. Costs some
+    microseconds per file.
     """
     moments = (moment for one in collections for moment in _changes(one))
     return max((moment for moment in moments if moment <= now), default=0.0)
@@ -143,13 +143,13 @@ def _moments(root: Path, covers: Callable[[str], bool], *, deep: bool) -> Iterat
 
 
 def _slug(name: str) -> str:
-    """Return a name that QMD takes for a collection: small letters, digits, `-`; accents are left out."""
+    """Return a name that QMD accepts for a collection: small letters, digits, `-`; accents are dropped."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub("[^a-z0-9]+", "-", plain).strip("-")[:MAX_NAME].strip("-") or "collection"
 
 
 def _problem_with_folder(folder: Path, *, may_be_missing: bool) -> str | None:
-    # One that is no folder, or cannot be entered, would end the update of all that follow.
+    # A path that is not a folder, or cannot be entered, would abort the update of all that follow.
     try:
         os.scandir(folder).close()
     except FileNotFoundError:
@@ -197,7 +197,7 @@ async def read_file(
 def canonical_path(collection: Collection, path: str, workspace: Path) -> str:
     """Return the name of a collection's file: as in the builtin index, or `qmd/…` outside the workspace.
 
-    Looks at the disk.
+    Reads the disk.
     """
     root = Path(os.path.realpath(workspace))
     file = collection.path / path
@@ -207,13 +207,13 @@ def canonical_path(collection: Collection, path: str, workspace: Path) -> str:
 
 
 def resolve(rel_path: str, collections: Sequence[Collection], workspace: Path) -> Path:
-    """Return the real path of the file that is named `rel_path`; looks at the disk.
+    """Return the real path of the file named `rel_path`; reads the disk.
 
-    Allowed is what a collection covers: within its folder, matched by its pattern, not passed over by QMD,
-    and without a symbolic link on the way. The file need not exist.
+    The file must be covered by a collection: within its folder, matched by its pattern, not skipped by QMD,
+    and without a symbolic link in its path. It need not exist.
 
     Raises:
-        MemoryPathError: it is none of those; the message says why and what is readable.
+        MemoryPathError: no collection covers it; the message says why and what is readable.
     """
     problem = problem_with_text(rel_path) or _problem_with_place(rel_path)
     covered: list[Path] = []
@@ -229,19 +229,19 @@ def resolve(rel_path: str, collections: Sequence[Collection], workspace: Path) -
 
 
 def read_text(file: Path, *, max_bytes: int) -> str:
-    """Return the text of the regular file at the absolute real path `file`; looks at the disk.
+    """Return the text of the regular file at the absolute real path `file`; reads the disk.
 
     Bytes that are not UTF-8 are replaced, and a byte order mark is dropped.
 
     Raises:
-        FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
-        OSError: it cannot be read, is no regular file, or is larger than `max_bytes`.
+        FileNotFoundError: it is missing, or a folder in its path has become a link to elsewhere.
+        OSError: it cannot be read, is not a regular file, or is larger than `max_bytes`.
     """
     with (
         opened_file(file, max_bytes=max_bytes) as (descriptor, _),
         os.fdopen(descriptor, "rb", closefd=False) as opened,
     ):
-        # It may grow while it is read.
+        # It may grow while it is being read.
         return opened.read(max_bytes).decode("utf-8-sig", "replace")
 
 
@@ -264,13 +264,13 @@ def _problem_with_place(text: str) -> str | None:
 def _problem_with_links(file: Path) -> str | None:
     try:
         has_links = os.path.realpath(file) != str(file)
-    except OSError:  # a link that was there a moment ago, and is not any more
+    except OSError:  # a link that has just disappeared
         has_links = True
     return "there is a symbolic link in its path" if has_links else None
 
 
 def _covered(path: str, collections: Sequence[Collection], workspace: Path) -> Iterator[Path]:
-    """Yield the files that `path` can name: of the workspace first, then of a collection elsewhere."""
+    """Yield the files that `path` can name: in the workspace first, then in collections elsewhere."""
     elsewhere, _, rest = path.partition("/")
     name, _, inside = rest.partition("/")
     file = workspace / path

@@ -1,9 +1,9 @@
 """File patterns: the subset of QMD's glob syntax that is unambiguous.
 
-Within a name, `*` is any text, `?` a character, `[a-z]` one of a set and `[!a-z]` one outside it. `**` is any
-number of folders, `{a,b}` either text. Several patterns stand beside each other with commas; `!` before one
-excludes files. Everything else that has a meaning for QMD is refused, because a misread pattern would let
-files be read that nobody meant.
+Within a name, `*` is any text, `?` a character, `[a-z]` a character of a set and `[!a-z]` one outside it.
+`**` is any number of folders, `{a,b}` either text. Commas separate patterns; a leading `!` excludes files.
+Everything else that has a meaning for QMD is rejected, because a misread pattern would expose files by
+mistake.
 """
 
 import fnmatch
@@ -15,7 +15,7 @@ from itertools import islice
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SKIPPED_NAMES = frozenset({".cache", ".git", "build", "dist", "node_modules", "vendor"})
-"""Names that QMD skips at any depth, whatever the pattern, as well as all names that begin with a dot."""
+"""Names that QMD skips at any depth, whatever the pattern, in addition to all names that begin with a dot."""
 
 MAX_CHARS = 500
 MAX_CHOICES = 200
@@ -45,7 +45,7 @@ class _Rule:
         return len(self.steps) in reached
 
     def excludes(self, names: Sequence[str]) -> bool:
-        """Return whether the path or a folder on it matches; QMD does not descend into such a folder."""
+        """Return whether the path or a parent folder matches; QMD does not descend into such a folder."""
         shortest = 1 if self.ends_plainly else len(names)
         return any(self.matches(names[:depth]) for depth in range(shortest, len(names) + 1))
 
@@ -66,13 +66,13 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePattern:
-    """Which files of a folder are meant."""
+    """A selection of files in a folder."""
 
     wanted: tuple[_Rule, ...]
     unwanted: tuple[_Rule, ...]
 
     def covers(self, path: str) -> bool:
-        """Return whether the pattern covers the file at `path`, relative to the folder and with `/`."""
+        """Return whether the pattern covers the file at `path`, relative to the folder, with `/`."""
         names = path.split("/")
         if any(not name or name.startswith(".") or name in SKIPPED_NAMES for name in names):
             return False
@@ -83,7 +83,7 @@ class FilePattern:
 
 @lru_cache(maxsize=256)
 def parse_pattern(text: str) -> FilePattern:
-    """Return what a pattern means.
+    """Parse a pattern.
 
     Raises:
         ValueError: it is too long, only excludes, or contains unsupported syntax.
@@ -137,7 +137,7 @@ def _wanted_rule(text: str) -> _Rule:
 def _rule(text: str, flags: int = 0) -> _Rule:
     """Return the rule for a pattern without choices; `flags` make exclusions ignore case.
 
-    On some disks a file can be opened under a name in another case, and must not escape an exclusion so.
+    Some disks open a file under a name in another case, which must not bypass an exclusion.
     """
     if re.search("[{}]", text):
         raise ValueError("a brace is not closed or not opened")

@@ -1,7 +1,7 @@
-"""The folders of a workspace's QMD, the environment it runs in, and the collections it is configured with.
+"""The folders of a workspace's QMD, its environment, and its configured collections.
 
-It is separate from a QMD that the user may run: it has a configuration, an index and a cache of its own. Only
-the models are shared, because they are large.
+It is separate from a QMD that the user may run: it has its own configuration, index and cache. Only the
+models are shared, because they are large.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from composable_memory_ops_logs.private_files import make_private_folder, replac
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 WRITTEN = "composable-memory.json"
-"""Beside `index.yml`: which of its entries are ours, and so ours to remove."""
+"""Beside `index.yml`: records which of its entries are ours to remove."""
 
 BUSY_TIMEOUT_MS = 30_000
 """How long QMD waits for another process that is writing its index."""
@@ -47,8 +47,8 @@ KEPT = frozenset(
         "QMD_RERANK_CONTEXT_SIZE",
     )
 )
-"""What QMD needs of our environment. API keys of other services are none of its business, and some variables
-break it: with the NODE_CHANNEL_FD of a parent Node, its own does not start."""
+"""The part of our environment that QMD needs. API keys of other services are none of its business, and some
+variables break it: with the NODE_CHANNEL_FD of a parent Node, QMD's Node does not start."""
 
 KEPT_BEGINNINGS = ("LC_", "CUDA", "GGML", "HIP_", "ROCR_", "VK_")
 
@@ -61,12 +61,12 @@ def prepare_home(
     workspace_id: str,
     environ: Mapping[str, str] = os.environ,
 ) -> Home:
-    """Make the folders of a workspace's QMD, readable by their owner only, and return their paths.
+    """Create the folders of a workspace's QMD, readable by their owner only, and return their paths.
 
-    Looks at the disk.
+    Writes to the disk.
 
     Raises:
-        BackendUnavailable: they cannot be made.
+        BackendUnavailable: they cannot be created.
     """
     root = state_dir.absolute() / "agents" / agent_id / f"{BACKEND_ID}-{workspace_id}"
     config, cache = root / "config", root / "cache"
@@ -119,8 +119,8 @@ def kept(state_dir: Path) -> tuple[KeptStore, ...]:
 def write_collections(home: Home, collections: Iterable[Collection], models: ModelSettings) -> bool:
     """Write the collections into QMD's configuration, and return whether that changed anything; blocks.
 
-    QMD reads it at its next `update`. What others have added stays: collections, contexts, models that the
-    settings do not name. If nothing of ours changed, nothing is written.
+    QMD reads it at its next `update`. What others have added stays: collections, contexts, models that are
+    not in the settings. If nothing of ours changed, nothing is written.
 
     Raises:
         BackendUnavailable: the configuration cannot be read or written.
@@ -148,14 +148,14 @@ def write_collections(home: Home, collections: Iterable[Collection], models: Mod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ours:
-    """What is ours in QMD's configuration: folders and patterns of collections, and models."""
+    """Our part of QMD's configuration: folders and patterns of collections, and models."""
 
     collections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def written_in(cls, folder: Path) -> "_Ours":
-        """Return what was ours when it was last written; nothing if that is not known any more."""
+        """Return our part as last written; empty if that is no longer known."""
         try:
             known = json.loads((folder / WRITTEN).read_text(encoding="utf-8"))
             return cls(collections=dict(known["collections"]), models=dict(known["models"]))
@@ -163,19 +163,19 @@ class _Ours:
             return cls()
 
     def remember(self, home: Home) -> None:
-        """Record what is ours."""
+        """Record our part."""
         known = {"collections": self.collections, "models": self.models}
         text = json.dumps(known, ensure_ascii=False, indent=2)
         replace_file(home.config_file.parent / WRITTEN, text.encode(), survives="kill")
 
     def among_collections(self, there: Mapping[str, object], last: "_Ours") -> dict[str, object]:
-        """Return the collections to configure, with those of others and what others have added to ours."""
+        """Return the collections to configure, with those of others and what others added to ours."""
         gone = last.collections.keys() - self.collections.keys()
         kept = {name: entry for name, entry in there.items() if name not in gone}
         return kept | {name: {**_entry(kept.get(name)), **entry} for name, entry in self.collections.items()}
 
     def among_models(self, there: Mapping[str, object], last: "_Ours") -> dict[str, object]:
-        """Return the models to configure, without those that were ours and are no longer in the settings."""
+        """Return the models to configure, without ours that are no longer in the settings."""
         left = {role: name for role, name in there.items() if (role, name) not in last.models.items()}
         return {**left, **self.models}
 
@@ -191,7 +191,7 @@ def _kept(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _path_with_node(environ: Mapping[str, str]) -> str:
-    """Return the PATH with a suitable Node first, for a command that looks for one itself."""
+    """Return the PATH with a suitable Node first, for a command that searches for one itself."""
     path = environ.get("PATH", os.defpath)
     try:
         return os.pathsep.join([str(Path(find_node(environ)).parent), path])
@@ -200,13 +200,13 @@ def _path_with_node(environ: Mapping[str, str]) -> str:
 
 
 def _own_cache(environ: Mapping[str, str]) -> Path:
-    """Return the cache folder of the user; the XDG standard ignores a relative one."""
+    """Return the user's cache folder; the XDG standard ignores a relative one."""
     named = Path(environ.get("XDG_CACHE_HOME", ""))
     return named if named.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".cache"
 
 
 def _share_models(ours: Path, shared: Path) -> None:
-    """Link `ours` to the models that the user has; if that is not possible, QMD keeps models of its own."""
+    """Link `ours` to the user's models; if that is not possible, QMD keeps its own."""
     with contextlib.suppress(OSError):
         make_private_folder(shared)
         ours.symlink_to(shared, target_is_directory=True)
@@ -222,7 +222,7 @@ def _unusable(root: Path, error: OSError) -> BackendUnavailable:
 
 Config = dict[str, object]
 
-# Words have to stay what they are to QMD, which reads YAML 1.2.
+# Words must keep the meaning that they have for QMD, which reads YAML 1.2.
 
 
 class _Loader(yaml.SafeLoader):
@@ -234,7 +234,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def read_config(file: Path) -> Config:
-    """Parse `file`; a missing or empty one counts as an empty mapping. Looks at the disk.
+    """Parse `file`; a missing or empty one counts as an empty mapping. Reads the disk.
 
     Raises:
         BackendUnavailable: it cannot be read, or is not a YAML mapping.
@@ -245,7 +245,7 @@ def read_config(file: Path) -> Config:
         return {}
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise _unreadable(file, str(error).partition("\n")[0]) from error
-    except (AttributeError, LookupError) as error:  # what PyYAML raises for a tag that does not fit its value
+    except (AttributeError, LookupError) as error:  # PyYAML raises this for a tag that does not fit its value
         raise _unreadable(file, "a tag in it does not match its value") from error
     if config is None:
         return {}
@@ -255,7 +255,7 @@ def read_config(file: Path) -> Config:
 
 
 def write_config(file: Path, config: Mapping[str, object]) -> None:
-    """Replace `file` in one step, so that nobody reads half of it.
+    """Replace `file` atomically, so that nobody reads half of it.
 
     Raises:
         OSError: it cannot be written.
@@ -265,7 +265,7 @@ def write_config(file: Path, config: Mapping[str, object]) -> None:
 
 
 def mapping_at(config: Mapping[str, object], key: str, file: Path) -> Config:
-    """Return the mapping under `key`, with its keys as strings; an empty one if there is nothing.
+    """Return the mapping under `key`, with string keys; an empty one if it is missing.
 
     Raises:
         BackendUnavailable: the value is not a mapping.
@@ -279,7 +279,7 @@ def mapping_at(config: Mapping[str, object], key: str, file: Path) -> Config:
 
 
 def chosen_models(models: ModelSettings) -> dict[str, str]:
-    """Return the models that the settings name, by role, with `~` expanded, which QMD does not do."""
+    """Return the models in the settings by role, with `~` expanded, which QMD does not do."""
     named: dict[str, str | None] = models.model_dump()
     return {role: expanded(name) for role, name in named.items() if name}
 

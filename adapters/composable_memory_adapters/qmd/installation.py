@@ -28,16 +28,16 @@ NODE_TIMEOUT_S = 20.0
 PROBE_TIMEOUT_S = 20.0
 
 NEWEST = f"{PACKAGE}@latest"
-"""Without the tag, npm under an older Node picks an old version that needs Bun."""
+"""Without the tag, npm under an older Node installs an old version that needs Bun."""
 INSTALL_QMD = f"install it with `npm install -g {NEWEST}`"
 INSTALL_NODE = "`pip install 'composable-memory[qmd]'` installs one"
 
 
 def find_command(command: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words that start QMD; looks at the disk, and may run `node --version`.
+    """Return the words of the command that starts QMD; reads the disk, and may run `node --version`.
 
-    `command` is a name, a path, or either with arguments, as in a shell. The launcher of the npm package is
-    bypassed: it takes 80 ms, and if it is killed, the QMD that it started lives on.
+    `command` is a name or a path, with or without arguments, as in a shell. The launcher of the npm package
+    is bypassed: it takes 80 ms, and if it is killed, the QMD that it started lives on.
 
     Raises:
         BackendUnavailable: the command does not exist, or no Node is new enough.
@@ -60,7 +60,7 @@ def find_command(command: str, environ: Mapping[str, str]) -> tuple[str, ...]:
 def find_node(environ: Mapping[str, str]) -> str:
     """Return a Node that can run QMD: the one on the PATH, or else that of the Python package.
 
-    Looks at the disk, and runs `node --version` for a Node not seen before, which takes 20 ms.
+    Reads the disk, and runs `node --version` for a Node not seen before, which takes 20 ms.
 
     Raises:
         BackendUnavailable: neither exists and is new enough.
@@ -91,7 +91,7 @@ def command_words(
 
 
 def lacking(settings: QmdSettings) -> str | None:
-    """Return what is missing to start QMD and how to get it, or None; looks at the disk."""
+    """Return what is missing to start QMD and how to get it, or None; reads the disk."""
     try:
         version = version_of(find_command(settings.command, os.environ))
         if version is not None:
@@ -169,7 +169,7 @@ def _which(program: str, environ: Mapping[str, str]) -> str | None:
 def _script_behind(program: Path) -> Path | None:
     """Return the script that the package's launcher starts, if `program` is that launcher.
 
-    A package that Bun installed needs its launcher, because its native parts are for Bun.
+    A package installed by Bun needs its launcher, because its native parts are built for Bun.
     """
     launcher = Path(os.path.realpath(program))
     package = _package_above(launcher)
@@ -233,7 +233,7 @@ def _packaged_node() -> str | None:
 
 
 def _major_version(node: str) -> int:
-    """Return the major version of a Node; 0 if it cannot be found out."""
+    """Return the major version of a Node; 0 if it is unknown."""
     try:
         return _run_node_version(node, Path(node).stat().st_mtime_ns)
     except (OSError, subprocess.SubprocessError):

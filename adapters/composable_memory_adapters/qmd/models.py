@@ -19,7 +19,7 @@ DEFAULTS = {
     "generate": "hf:tobil/qmd-query-expansion-1.7B-gguf/qmd-query-expansion-1.7B-q4_k_m.gguf",
     "rerank": "hf:ggml-org/Qwen3-Reranker-0.6B-Q8_0-GGUF/qwen3-reranker-0.6b-q8_0.gguf",
 }
-"""QMD's own choice by role; needed only before QMD's first run, which writes it into its configuration."""
+"""QMD's default by role; only needed before QMD's first run, which writes it into its configuration."""
 
 MAGIC = b"GGUF"
 USUAL_QUANTIZATION = "Q4_K_M"
@@ -33,7 +33,7 @@ SPLIT = re.compile(r"-\d{5}-of-(\d{5})(?=\.gguf$)")
 def missing_models(home: Home, settings: QmdSettings, *, needed: Iterable[str]) -> tuple[str, ...]:
     """Return the `needed` roles (`embed`, `generate`, `rerank`) whose model is not on this machine.
 
-    Looks at the disk.
+    Reads the disk.
     """
     names = _names(home, settings)
     return tuple(role for role in needed if _file_of(names[role], home.models_dir) is None)
@@ -42,7 +42,7 @@ def missing_models(home: Home, settings: QmdSettings, *, needed: Iterable[str]) 
 def describe_models(home: Home, settings: QmdSettings) -> tuple[dict[str, JsonValue], ...]:
     """Return for each role the `name` of its model and its `file`, which is None if it is missing.
 
-    Looks at the disk.
+    Reads the disk.
     """
     files = {role: (name, _file_of(name, home.models_dir)) for role, name in _names(home, settings).items()}
     return tuple(
@@ -73,7 +73,7 @@ def _file_of(name: str, folder: Path) -> Path | None:
 
 
 def _candidates(folder: Path, name: str) -> Iterable[Path]:
-    """Return the file of that name, or those that are the first part of a split model."""
+    """Return the file with that name, or the candidates for the first part of a split model."""
     stem, any_count, _ = name.partition(ANY_COUNT)
     if not any_count:
         return [folder / name]
@@ -94,7 +94,7 @@ def _parts(file: Path) -> list[Path]:
 
 
 def _is_model(file: Path) -> bool:
-    # It may be an error page of a proxy; QMD deletes such a file and downloads it again.
+    # It may be a proxy's error page; QMD deletes such a file and downloads it again.
     try:
         with file.open("rb") as start:
             return start.read(len(MAGIC)) == MAGIC

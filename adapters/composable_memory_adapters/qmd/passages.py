@@ -1,12 +1,12 @@
 """Turns the documents that QMD found into results: their passages, scored by their words, best first.
 
 QMD's own scores are not used: fused searches are scored 1/rank, and its bm25 is 0 in small collections. So
-passages of what it found are scored by their words (`text_scores`), as the builtin index does. Of vector
+passages of what it found are scored by their words (`text_scores`), as in the builtin index. Of vector
 similarity, only QMD's rank is known.
 
-QMD names a document and estimates a line; only the file itself has the exact lines and today's text. It is
-cut into the same passages as in the builtin index, so that both backends report the same lines. Reading looks
-at the disk: call it from a thread.
+QMD names a document and estimates a line; only the file itself has the exact lines and the current text. It
+is chunked as in the builtin index, so that both backends report the same lines. Reading accesses the disk:
+call it from a thread.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from composable_memory_adapters.text.snippets import SnippetMaker
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_BYTES_READ = 16 * 1024 * 1024
-"""Limit for all files of an answer; for files beyond it, only what QMD reports is known."""
+"""Limit for all files of an answer; beyond it, only what QMD reports is known."""
 
 _CUT_OFF = "..."
 _EDGES = "\ufeff\ufffd" + "".join(map(chr, range(0xD800, 0xE000)))
-"""Remains of a character that QMD has cut through, and the byte order mark."""
+"""The remains of a character that QMD has cut through, and the byte order mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """Lines of a document; `is_stale` means that the file does not contain them any more.
+    """Lines of a document; `is_stale` means that the file no longer contains them.
 
     `start_char` is the position in the first line where it begins.
     """
@@ -56,8 +56,8 @@ class Passage:
 class Document:
     """A file that QMD found at a `rank`, counted from 0, and the `path` by which results name it.
 
-    `passages` are those of the file as it is now; none if it is empty, or could not be read. `named` is the
-    one that contains what QMD found in it, or else QMD's own snippet.
+    `passages` are those of the current file; none if it is empty, or could not be read. `named` is the one
+    that contains what QMD found in it, or else QMD's own snippet.
     """
 
     rank: int
@@ -82,7 +82,7 @@ class DocumentReader:
         self._left = MAX_BYTES_READ
 
     def documents(self, hits: Sequence[Hit]) -> list[Document]:
-        """Return the documents that exist and may be read, each once, in the order of `hits`."""
+        """Return the documents that exist and may be read, without repetition, in the order of `hits`."""
         documents: dict[str, Document] = {}
         for rank, hit in enumerate(hits):
             if (document := self._document(rank, hit)) is not None:
@@ -168,23 +168,25 @@ KEYWORD_WEIGHT: Mapping[SearchMode, float] = {"search": 0.8, "vsearch": 0.7, "qu
 """Weight of the words in a score.
 
 Less than 1, so that a passage scores a little lower than in the builtin index, which also knows vector
-similarity: if both are asked, the order of the better informed one is kept."""
+similarity: if both are queried, the better informed order is kept.
+"""
 
 VECTOR_WEIGHT: Mapping[SearchMode, float] = {"search": 0.0, "vsearch": 0.2, "query": 0.2}
-"""Weight of the rank that QMD gave a document, added to the best passage in it.
+"""Weight of QMD's rank for a document, added to its best passage.
 
-In keyword search the rank says nothing that the words do not, and costs answers. More than 0.2 costs some of
-what vectors add, measured with MiniLM."""
+In keyword search the rank adds nothing to the words, and loses answers. More than 0.2 costs some of what
+vectors add, measured with MiniLM.
+"""
 
 HALF_RANK = 10
 """The document at this rank, counted from 0, gets half of the rank score of the first."""
 
 FOUND_SCORE = 0.05
-"""Score of a document that QMD found for reasons that its words do not show."""
+"""Score of a document that QMD found for reasons not visible in its words."""
 
 
 def days_asked(intent: QueryIntent | None, now: datetime) -> DaySpan | None:
-    """Return the days of a question as whoever asks has read it; None if it asks for no time."""
+    """Return the days that a question asks for, in the user's time zone; None if it asks for no time."""
     window = window_of(intent.time_hints, now) if intent and intent.time_hints else None
     if window is None or (window.end - window.start).days > MOST_DAYS:
         return None
@@ -194,26 +196,27 @@ def days_asked(intent: QueryIntent | None, now: datetime) -> DaySpan | None:
 
 
 def time_bonus(asked: DaySpan, path: str) -> float:
-    """Return what a note gains by the day in its path, or in that of its folder, as in the builtin index.
+    """Return the bonus of a note for the day in its path or folder, as in the builtin index.
 
-    Without it, that one's notes of the time would always go before QMD's.
+    Without it, the builtin memory's notes of that time would always be ranked above QMD's.
     """
     day = day_in_path(path)
     return TIME_BONUS * asked.level(day) if day else 0.0
 
 
 def rank_score(rank: int) -> float:
-    """Return the score of the document that QMD put at `rank`, counted from 0; in (0, 1]."""
+    """Return the score of the document at `rank` in QMD's list, counted from 0; in (0, 1]."""
     return HALF_RANK / (HALF_RANK + rank)
 
 
 MAX_BYTES_SCORED = 1_500_000
-"""How much of all documents of an answer is scored; uncached that takes 0.1 s in English, 0.5 s in Japanese.
+"""How much text of an answer is scored; uncached that takes 0.1 s in English, 0.5 s in Japanese.
 
-Of the documents beyond, only the passage that QMD names is scored."""
+Of further documents, only the passage that QMD names is scored.
+"""
 
 MAX_PASSAGES = 64
-"""At most so many passages are returned, or as many as there are documents if that is more."""
+"""Maximum of returned passages, or the number of documents if that is more."""
 
 
 async def passages_of(
@@ -230,10 +233,10 @@ async def passages_of(
 ) -> list[MemorySearchResult]:
     """Return the passages in the documents of `hits` that answer `query`, best first.
 
-    Ties keep QMD's order. Documents that are gone, or may not be read, are left out. If a file contains
-    neither what QMD found in it any more nor any word of the query, QMD's own lines are returned, with
-    `stale` in the metadata. `limits` bound the length of all snippets together, `options` number and score.
-    `cache` holds the stems of earlier queries. Notes of `asked_days` gain.
+    Ties keep QMD's order. Documents that are gone, or may not be read, are left out. If a file no longer
+    contains what QMD found in it, nor any word of the query, QMD's own lines are returned, with `stale` in
+    the metadata. `limits` bound the length of all snippets together, `options` number and score. `cache`
+    holds the stems of earlier queries. Notes of `asked_days` get a bonus.
     """
     reader = DocumentReader(collections, workspace)
     return await asyncio.to_thread(
@@ -289,7 +292,7 @@ def _wanted(
 
 
 Found = dict[int, list[tuple[Passage, Scored]]]
-"""The passages of each document, by its rank, the best first."""
+"""The passages of each document, by its rank, best first."""
 
 
 def _with_words(keywords: KeywordQuery, documents: Sequence[Document], cache: StemCache) -> Found:
@@ -358,7 +361,7 @@ def _result(ranked: _Ranked, snippets: SnippetMaker, most_chars: int) -> MemoryS
 def _within_budget(
     results: Iterable[MemorySearchResult], most_chars: int | None
 ) -> Iterator[MemorySearchResult]:
-    """Yield results until their snippets have reached `most_chars` together; the last one is cut."""
+    """Yield results until their snippets reach `most_chars` together; the last one is truncated."""
     left = most_chars
     for result in results:
         if left is None:

@@ -1,4 +1,4 @@
-"""Settings of the QMD memory: its command, its folders, how it searches and how it is kept up to date."""
+"""Settings of the QMD memory: its command, its folders, search and maintenance."""
 
 import re
 from pathlib import Path
@@ -20,10 +20,10 @@ _PART = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)\s*(ms|[smhd])", re.IGNORECASE)
 def seconds(value: object) -> object:
     """Return the seconds of a duration: `5m`, `1h30m`, `500ms`; a bare number counts minutes.
 
-    What is neither text nor number is returned as it is, for the type to refuse.
+    A value that is neither text nor number is returned unchanged, and the type rejects it.
 
     Raises:
-        ValueError: it is no duration.
+        ValueError: it is not a duration.
     """
     if not isinstance(value, str | int | float):
         return value
@@ -79,7 +79,7 @@ class SessionExportSettings(SettingsModel):
 class UpdateSettings(SettingsModel):
     """When QMD's index follows the files."""
 
-    # The defaults are seconds; read as if somebody had written them, they would count minutes.
+    # The defaults are seconds; validated like user input, they would count as minutes.
     model_config = ConfigDict(validate_default=False)
 
     interval: Duration = Field(default=300.0, description="Pause between scheduled updates; 0: none.")
@@ -221,8 +221,8 @@ _AGENT = "agent:"
 def denial_of(scope: ScopeSettings, session_key: str | None) -> str | None:
     """Return why a session may not search, and how to change that; None if it may.
 
-    The first rule that matches decides, or else the default. Callers without a session, or with a blank key,
-    are at the command line and may search.
+    The first matching rule decides, or else the default. Callers without a session, or with a blank key, are
+    at the command line and may search.
     """
     if session_key is None or not session_key.strip():
         return None
@@ -244,7 +244,7 @@ def _denial(place: SessionPlace, why: str, where: str) -> str:
 
 
 def _matches(match: ScopeMatch, session_key: str, place: SessionPlace) -> bool:
-    """Return whether a session meets all conditions of a rule; a blank text is no condition."""
+    """Return whether a session meets all conditions of a rule; a blank text is not a condition."""
     whole = session_key.strip().lower()
     prefix = _plain(match.key_prefix)
     compared = whole if prefix.startswith(_AGENT) else without_agent(session_key)

@@ -21,7 +21,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What is known at the moment. `models` holds the model and its file for each role."""
+    """What is known at the moment. `models` has the model and its file for each role."""
 
     installation: Installation
     home: Home
@@ -103,7 +103,7 @@ def _custom(settings: QmdSettings, snapshot: Snapshot) -> dict[str, JsonValue]:
 
 
 def _watch(settings: QmdSettings, services: BackendServices) -> dict[str, JsonValue]:
-    """Return how changes are noticed, if they are: by the clock, not by events of the file system."""
+    """Return how changes are noticed, if at all: by polling, not by events of the file system."""
     if not services.is_long_lived or not settings.update.interval:
         return {}
     minutes = round(settings.update.interval / 60, 2)

@@ -1,4 +1,4 @@
-"""Values that the parts of the QMD memory hand to each other, and the protocol of a transport to QMD."""
+"""The value types shared by the modules of the QMD memory, and the protocol of a transport to QMD."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -11,7 +11,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 BACKEND_ID = "qmd"
 
 CANDIDATES = 40
-"""The least number of documents that QMD compares before it picks the best."""
+"""The minimum number of documents that QMD compares before it picks the best."""
 
 TransportName = Literal["daemon", "mcporter", "process"]
 
@@ -51,7 +51,7 @@ class Installation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubSearch:
-    """One of the searches in a request; `text` is one line."""
+    """One search of a request; `text` is one line."""
 
     kind: Literal["lex", "vec", "hyde"]
     text: str
@@ -59,7 +59,7 @@ class SubSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
-    """What QMD is asked: in which collections, and for how many documents at most.
+    """A request to QMD: the collections to search, and the maximum number of documents.
 
     `searches` run as they are and their lists are fused by rank, the first counting twice. With `expand`,
     QMD's language models expand `text` themselves and rerank the results; `searches` is empty then.
@@ -73,7 +73,7 @@ class SearchRequest:
 
     @property
     def candidates(self) -> int:
-        """Return how many documents QMD is to compare."""
+        """Return how many documents QMD should compare."""
         return max(CANDIDATES, self.limit)
 
 
@@ -104,7 +104,7 @@ class Transport(Protocol):
 
     @property
     def is_up(self) -> bool:
-        """Return whether a request would be answered quickly, without asking anybody."""
+        """Return whether a request would be answered quickly, without making one."""
         ...
 
     async def ask(self, request: SearchRequest, *, timeout_s: float) -> Sequence[Hit]:
@@ -112,8 +112,8 @@ class Transport(Protocol):
 
         Raises:
             BackendTimeout: no answer within `timeout_s`.
-            BackendUnavailable: nobody answers here; another transport may.
-            BackendRejected: QMD understood the request and refused it.
+            BackendUnavailable: there is no answer here; another transport may have one.
+            BackendRejected: QMD understood the request and rejected it.
             BackendGarbled: the answer cannot be parsed.
         """
         ...

@@ -1,4 +1,4 @@
-"""Judges of passages that were found, each behind an entry point of `composable_memory.rerankers`."""
+"""Rerankers, each behind an entry point of `composable_memory.rerankers`."""
 
 from composable_memory.interfaces import RerankerSpec
 from composable_memory.supervision.resource import lazy_open

@@ -1,10 +1,10 @@
-"""Late interaction: compares each word of a query with every word of a passage, by their states in context.
+"""Late interaction: compares each word of a query with every word of a passage by contextual embeddings.
 
-A passage is judged by how near each word of the query comes to the nearest of its words, rare words counting
-more (Khattab and Zaharia, "ColBERT: Efficient and Effective Passage Search via Contextualized Late
-Interaction over BERT", 2020), once in all of it and once in the best two neighbouring lines. The states of a
-line are made once and kept by what the line says, so only the query has to be read by the model when it is
-asked.
+A passage is scored by the similarity of each query word to its nearest word, with rare words counting more
+(Khattab and Zaharia, "ColBERT: Efficient and Effective Passage Search via Contextualized Late Interaction
+over BERT", 2020), once in the whole passage and once in the best two neighbouring lines. The states (token
+embeddings) of a line are computed once and cached by its text, so that only the query has to be read by the
+model at search time.
 """
 
 import asyncio
@@ -45,19 +45,19 @@ FOLDER = "rerank"
 LAST_LATIN = "\u024f"
 
 FAR = 0.2
-"""Words of a language are this near to each other whatever they mean."""
+"""Any two words of a language are about this similar, whatever they mean."""
 
 MEANING_SHARE = 0.25
-"""What it counts that two lines as a whole mean what the query as a whole does; the rest is word by word."""
+"""Share of the similarity of two lines as a whole to the query as a whole; the rest is word by word."""
 
 MULTIPLIED_AT_ONCE = 250_000
-"""From 262,144 products on OpenBLAS uses its threads."""
+"""OpenBLAS uses its threads from 262,144 products on."""
 
 READ_AT_ONCE = 16
-"""So many lines are read while a query waits, about 0.1 s; with more it is not reranked."""
+"""Lines that a query may wait for, about 0.1 s; if more are unread, it is not reranked."""
 
 LINES_A_TURN = 4
-"""Between so many lines that are read ahead, a query gets its turn."""
+"""After this many lines read ahead, waiting queries get their turn."""
 
 LINES_A_WRITE = 128
 PASSAGES_KEPT = 4096
@@ -72,7 +72,7 @@ STATES = "SELECT line, states FROM states WHERE line IN (SELECT value FROM json_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Passage:
-    """The states of the words of a passage, one line after the other, and how many words each line has."""
+    """The states of a passage's words, line after line, and the number of words in each line."""
 
     states: States
     lines: Sequence[int]
@@ -85,7 +85,7 @@ class _Passage:
 
 
 class LateInteraction:
-    """Keeps `Reranker` and `SupportsReadingAhead`; the first call loads the model, in a thread of its own."""
+    """Implements `Reranker` and `SupportsReadingAhead`; the first call loads the model, in its own thread."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -95,9 +95,9 @@ class LateInteraction:
         self._passages: OrderedDict[bytes, _Passage] = OrderedDict()
 
     async def rerank(self, request: RerankRequest) -> Sequence[float] | None:
-        """Return how well each passage answers; None where too many of their lines were not read yet.
+        """Return how well each passage answers; None if too many of their lines are still unread.
 
-        To a query in a script that the model cannot read, all passages are alike.
+        For a query in a script that the model cannot read, all passages score the same.
 
         Raises:
             BackendUnavailable: the model cannot be loaded.
@@ -122,7 +122,7 @@ class LateInteraction:
         )
 
     async def read_ahead(self, passages: AsyncIterable[Sequence[str]]) -> None:
-        """Read what was not read yet, a few lines at a time, and forget lines that no passage has."""
+        """Read unread lines, a few at a time, and forget lines that no passage has."""
         await self._lay_out()
         seen: set[int] = set()
         async for batch in passages:
@@ -135,7 +135,7 @@ class LateInteraction:
         await self._file.write(lambda connection: _forget_others(connection, seen))
 
     async def close(self) -> None:
-        """End the thread, after what it is doing."""
+        """Stop the thread after its current task."""
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
 
     async def _lay_out(self) -> None:
@@ -144,7 +144,7 @@ class LateInteraction:
             self._is_laid_out = True
 
     async def _states_of(self, passages: Mapping[bytes, str]) -> dict[bytes, _Passage] | None:
-        """Return the states of passages: from the file, of few lines by reading them now."""
+        """Return the states of passages: from the file, or for a few lines by reading them now."""
         lines = {key: [(_number_of(line), line) for line in lines_of(text)] for key, text in passages.items()}
         every = {number: line for numbered in lines.values() for number, line in numbered}
         known = await self._file.read(lambda connection: _stored(connection, {*every}))
@@ -183,7 +183,7 @@ class LateInteraction:
 
 @asynccontextmanager
 async def open_late_interaction(services: RerankServices) -> AsyncIterator[LateInteraction]:
-    """Yield the reranker; its states are in a file of their own, for each index one."""
+    """Yield the reranker; its states are in a separate file for each index."""
     path = services.state_dir / FOLDER / f"{services.collection}.sqlite"
     async with SqliteFile.open(path) as file, closing(LateInteraction(file)) as reranker:
         yield reranker
@@ -206,9 +206,9 @@ def _relevances(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lines:
-    """The lines of all passages: the states of their words, where each line begins, where each passage does.
+    """The lines of all passages: the states of their words, and where each line and each passage begins.
 
-    `beside` is for each line the next one of its passage, for the last the one before it, if there is one.
+    `beside` has for each line the next one of its passage; for the last line the one before it, if any.
     """
 
     states: Numbers
@@ -233,7 +233,7 @@ class _Lines:
 
 
 def _judged(asked: Numbers, telling: Numbers, lines: _Lines) -> Numbers:
-    """Return how well each passage answers, by all of its lines and by the best two neighbouring ones."""
+    """Score each passage by all of its lines and by the best two neighbouring ones."""
     nearest = np.maximum.reduceat(_products(asked, lines.states), lines.begins, axis=1)
     near = _nearness((nearest / SCALE**2).astype(np.float32))
     in_all = _weighted(telling, np.maximum.reduceat(near, lines.firsts, axis=1))
@@ -249,10 +249,10 @@ def _judged(asked: Numbers, telling: Numbers, lines: _Lines) -> Numbers:
 
 
 def _products(asked: Numbers, states: Numbers) -> Numbers:
-    """Return the products of each word that is asked for with each state.
+    """Return the products of each query word with each state.
 
-    In parts that OpenBLAS does not spread over threads: these spin while they wait, and take more processor
-    time than all the rest.
+    Computed in blocks that OpenBLAS does not spread over threads: its threads spin while they wait, and take
+    more processor time than everything else.
     """
     count = max(1, MULTIPLIED_AT_ONCE // asked.size)
     return np.concatenate(
@@ -271,7 +271,7 @@ def _nearness(cosines: Numbers) -> Numbers:
 
 
 def _can_be_read(query: str) -> bool:
-    """Return whether most letters are Latin; the model knows other scripts by their letters alone."""
+    """Return whether most letters are Latin; the model only knows single letters of other scripts."""
     letters = [character for character in query if character.isalpha()]
     return 2 * sum(character <= LAST_LATIN for character in letters) >= len(letters)
 

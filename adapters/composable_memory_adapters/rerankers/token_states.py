@@ -1,6 +1,6 @@
-"""The states that all-MiniLM-L6-v2 gives the words of a text, by ONNX Runtime on the processor.
+"""Computes all-MiniLM-L6-v2's contextual embedding of each word of a text, with ONNX Runtime on the CPU.
 
-Weights and tokenizer are those of installed packages; they are compared with the hashes of those measured.
+Weights and tokenizer are those of installed packages; their hashes must be those of the measured ones.
 """
 
 import re
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MODEL = "all-MiniLM-L6-v2-int8/64"
-"""Names the model and the projection: states of another one cannot be compared."""
+"""Names the model and the projection: states from others cannot be compared."""
 
 DIMENSIONS = 64
 LONGEST_LINE = 600
-"""A line of more characters is cut: the model reads 512 tokens, and takes the square of them in time."""
+"""Longer lines, in characters, are split: the model reads 512 tokens, in quadratic time."""
 
 MOST_TOKENS = 256
 SCALE = 127
@@ -59,7 +59,7 @@ def what_is_missing() -> str | None:
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """Yield the lines of a passage that say something, long ones in parts."""
+    """Yield the lines of a passage that have content, long ones in parts."""
     for line in text.splitlines():
         rest = line.strip()
         while len(rest) > LONGEST_LINE:
@@ -75,7 +75,7 @@ class TokenStates:
     """Reads texts with the model, in one thread at a time. Loading takes half a second; blocks.
 
     Raises:
-        BackendUnavailable: a package is missing, or its files are others than those measured.
+        BackendUnavailable: a package is missing, or its files differ from those measured.
     """
 
     def __init__(self) -> None:
@@ -97,15 +97,15 @@ class TokenStates:
         self._projection = np.load(PROJECTION).astype(np.float32)
 
     def of(self, text: str) -> tuple[list[str], States]:
-        """Return the words of a text that say something, and their states."""
+        """Return the content words of a text, and their states."""
         words, raw = self.raw(text)
         return words, _quantised(raw @ self._projection)
 
     def raw(self, text: str) -> tuple[list[str], "npt.NDArray[np.float32]"]:
-        """Return the words of a text that say something, and what the model says of each."""
+        """Return the content words of a text, and the model's output for each."""
         import numpy as np
 
-        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
+        text = text.encode("utf-8", "replace").decode()  # a lone surrogate is not text
         encoding = self._tokenizer.encode(text)
         ids = np.array([encoding.ids], dtype=np.int64)
         feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
@@ -119,7 +119,7 @@ class TokenStates:
 
 
 def _quantised(states: "npt.NDArray[np.float32]") -> States:
-    """Return rows of floats as rows of length 127 in whole numbers."""
+    """Quantise rows of floats to integer rows of length 127."""
     import numpy as np
 
     lengths = np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-9)
@@ -130,7 +130,7 @@ def _quantised(states: "npt.NDArray[np.float32]") -> States:
 def _words(
     text: str, word_ids: Sequence[int | None], offsets: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[str, list[int]]]:
-    """Yield the words that say something, each with the places of its tokens."""
+    """Yield the content words, each with the positions of its tokens."""
     for word_id, group in groupby(range(len(word_ids)), key=lambda at: word_ids[at]):
         places = [*group]
         word = text[offsets[places[0]][0] : offsets[places[-1]][1]]

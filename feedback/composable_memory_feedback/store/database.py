@@ -1,4 +1,4 @@
-"""One SQLite file, opened soundly: versions, transactions, and errors in our own words."""
+"""One SQLite file: safe opening, versions, transactions, and translated errors."""
 
 import os
 import sqlite3
@@ -32,13 +32,13 @@ BUSY_TIMEOUT_S = 5.0
 
 _WAL_PAUSE_S = 0.02
 _MANY_CHANGES = 2**40
-"""More than anybody makes in one file, so that the mark of a file that took its place is greater."""
+"""More changes than anybody makes to one file, so that the change mark of a replaced file is greater."""
 
 
 class Database:
     """One connection behind a lock: any thread may use it, and other processes may have the file open.
 
-    Every error of SQLite leaves as a `FeedbackError` that names the file.
+    Every SQLite error is raised as a `FeedbackError` that names the file.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Database:
     ) -> None:
         self.path = path
         self.remark = remark
-        """What became of a damaged file, or why no copy could be kept, for the user to know."""
+        """What happened to a damaged file, or why no copy could be kept; for the user."""
         self._connection: sqlite3.Connection | None = connection
         self._file = _identity(path)
         self._clock = clock
@@ -69,10 +69,10 @@ class Database:
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         clock: Callable[[], datetime] = utc_now,
     ) -> Self:
-        """Open a file, make it where there is none, and bring it to the present version.
+        """Open a file: create it if it is missing, and migrate it to the current version.
 
-        Of a file that is damaged, all that can be read is saved first; `remark` says so. A wait for another
-        process that is writing ends after `busy_timeout_s`.
+        From a damaged file, everything readable is saved first; `remark` says so. A wait for another process
+        that is writing ends after `busy_timeout_s`.
 
         Raises:
             FeedbackError: The file is of another program or of a later version (it is left as it was), or
@@ -93,19 +93,19 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Entries]:
-        """Hold the connection, and read what was there at one moment."""
+        """Hold the connection, and read one consistent snapshot."""
         with self._held() as connection, connection:
             connection.execute("BEGIN")
             yield Entries(connection)
 
     @contextmanager
     def writing(self) -> Iterator[Entries]:
-        """Hold the connection for one transaction; it is undone when the block raises."""
+        """Hold the connection for one transaction, rolled back if the block raises."""
         with self._held() as connection:
             self._keep_copy(connection)
             connection = self._opened()
             connection.execute("BEGIN IMMEDIATE")
-            while _identity(self.path) != self._file:  # it was replaced while we waited for our turn
+            while _identity(self.path) != self._file:  # it was replaced while we waited for the lock
                 connection.execute("ROLLBACK")
                 connection = self._opened()
                 connection.execute("BEGIN IMMEDIATE")
@@ -113,31 +113,31 @@ class Database:
                 yield Entries(connection)
 
     def change_mark(self) -> int:
-        """Return a number that grows when anyone, in any process, has changed the file; it is cheap.
+        """Return a number that grows with every change to the file, by any process; it is cheap.
 
-        Only marks of the same open store compare.
+        Only marks from the same open store can be compared.
         """
         with self._held() as connection:
             (others,) = connection.execute("PRAGMA data_version").fetchone()
             return self._files_before * _MANY_CHANGES + int(others) + connection.total_changes
 
     def copy_into(self, target: Path) -> None:
-        """Write a copy of this moment into a file, which it replaces at once, also while others write."""
+        """Write a copy of the current state, also while others write; it replaces a file atomically."""
         with self._held() as connection:
             copy_into(connection, target)
 
     def take_over(self, source: Path) -> None:
-        """Make a copy the content of this store, all or nothing; it is brought to the present version."""
+        """Replace the content of this store by that of a copy, all or nothing; it is migrated."""
         with closing(_connect(Path(":memory:"), BUSY_TIMEOUT_S)) as copy:
             with _told(source):
                 _refuse_strangers(source, BUSY_TIMEOUT_S, is_copy=True)
                 take_over(copy, source)
-                _migrate(copy)  # what is damaged fails here, before anything is replaced
+                _migrate(copy)  # a damaged copy fails here, before anything is replaced
             with self._held() as connection:
-                copy.backup(connection)  # others who have the file open go on, and see it from then on
+                copy.backup(connection)  # other connections stay open, and see it from then on
 
     def scrub(self) -> None:
-        """Make the file and its newest copy anew, without what was deleted; older copies go."""
+        """Rebuild the file and its newest copy without deleted content, and remove older copies."""
         with self._held() as connection:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -147,7 +147,7 @@ class Database:
                     old.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file; a second time is fine."""
+        """Close the file; a second call does nothing."""
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -155,7 +155,7 @@ class Database:
 
     @contextmanager
     def _held(self) -> Iterator[sqlite3.Connection]:
-        """Have the file for one caller; damage that is come upon is mended for the next one."""
+        """Reserve the file for one caller; damage that shows is repaired for the next one."""
         with self._lock, _told(self.path):
             try:
                 yield self._opened()
@@ -174,7 +174,7 @@ class Database:
                 "the feedback store is closed", subject=str(self.path), advice="open it again"
             )
         if _identity(self.path) != self._file and self.path.exists():
-            # Another process saved what could be read of a damaged file, and put that in its place.
+            # Another process saved what was readable of a damaged file, and replaced it.
             self._connection.close()
             self._connection = _opened_file(self.path, self._busy_timeout_s)
             self._file = _identity(self.path)
@@ -182,7 +182,7 @@ class Database:
         return self._connection
 
     def _keep_copy(self, connection: sqlite3.Connection) -> None:
-        """Keep a copy from before the first change of a day; that it fails is no reason not to write."""
+        """Keep a copy from before the first change of a day; writing goes on if that fails."""
         if self._has_copy:
             return
         self._has_copy = True
@@ -191,13 +191,13 @@ class Database:
             self._copy_today()
 
     def _renew_copy(self) -> None:
-        """Take what is seldom stored, and lost with the file, into the copy of the day at once."""
+        """Copy rarely stored values, which are lost with the file, into the day's copy at once."""
         with self._held():
             self._copy_today()
 
     def _copy_today(self) -> None:
         try:
-            self._mend()  # a copy of what is damaged would take the place of a sound one
+            self._mend()  # a copy of a damaged file would replace a sound one
             keep_copy(self._opened(), self.path, self._clock())
         except (sqlite3.Error, OSError) as error:
             self.remark = self.remark or f"could not keep a copy of the feedback store: {error}"
@@ -218,7 +218,7 @@ def _opened_file(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another one of its name; None where there is none."""
+    """Return the identity of a file, which differs if another takes its name; None if it is missing."""
     try:
         found = path.stat()
     except OSError:
@@ -231,9 +231,9 @@ def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def _make(path: Path, busy_timeout_s: float) -> None:
-    """Put a store in place that has all its tables: an empty file was emptied by somebody else then."""
+    """Put in place a store with all its tables: an empty file then means that somebody else emptied it."""
     make_private_folder(path.parent)
-    # For its owner alone; SQLite gives its companions the permissions of the file itself.
+    # Readable by its owner only; SQLite gives its companion files the permissions of the file itself.
     descriptor, name = mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     os.close(descriptor)
     try:
@@ -250,13 +250,13 @@ def _make(path: Path, busy_timeout_s: float) -> None:
 
 
 def _refuse_strangers(path: Path, busy_timeout_s: float, *, is_copy: bool = False) -> None:
-    """Look before anything is written: a file that we do not understand stays as it is."""
-    # What a power cut left half written is undone by the first who opens the file, and who only reads cannot.
+    """Check before anything is written: a file of another program or a later version stays as it is."""
+    # The first to open a file undoes what a power cut left half written; a read-only connection cannot.
     is_half_written = path.with_name(f"{path.name}-journal").exists()
     way = "mode=rw" if is_half_written else "mode=ro&immutable=1" if is_copy else "mode=ro"
     address = f"{path.absolute().as_uri()}?{way}"
     with closing(sqlite3.connect(address, uri=True, timeout=busy_timeout_s, isolation_level=None)) as file:
-        file.execute("BEGIN")  # all three of one moment: another process may be making the file
+        file.execute("BEGIN")  # all three from one snapshot: another process may be creating the file
         (tables,) = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         (application,) = file.execute("PRAGMA application_id").fetchone()
         version = _version(file)
@@ -275,9 +275,9 @@ def _refuse_strangers(path: Path, busy_timeout_s: float, *, is_copy: bool = Fals
 
 
 def _write_ahead(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
-    """Let readers go on while somebody writes.
+    """Switch to write-ahead logging, so that reads continue during a write.
 
-    Two processes that switch a new file at the same moment may be told "locked" without the usual wait.
+    Two processes that switch a new file at the same time may get "locked" without the usual wait.
     """
     latest = time.monotonic() + busy_timeout_s
     while True:
@@ -288,13 +288,13 @@ def _write_ahead(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
             if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > latest:
                 raise
             time.sleep(_WAL_PAUSE_S)
-    # With NORMAL a commit is synced at the next checkpoint only, which an open reader puts off: what was
-    # acknowledged could be lost at a power cut, and nothing can rebuild a judgement.
+    # With NORMAL a commit is only synced at the next checkpoint, which an open reader delays: a power cut
+    # could lose acknowledged judgements, and nothing can rebuild them.
     connection.execute("PRAGMA synchronous = FULL")
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Make the table where there is none, or bring what is of the layout before into it."""
+    """Create the table, or convert a file with the previous layout."""
     if _version(connection) >= VERSION:
         return
     with connection:
@@ -343,8 +343,8 @@ def _told(path: Path) -> Iterator[None]:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Return the primary code, without what SQLite adds to it; 0 for errors of the module itself."""
-    # A text that is none any more has no code: the module itself says that it cannot be decoded.
+    """Return the primary code without SQLite's extension; 0 for errors of the module itself."""
+    # Invalid text has no code: the module itself reports that it cannot decode it.
     unreadable = sqlite3.SQLITE_CORRUPT if isinstance(error, sqlite3.OperationalError) else 0
     return getattr(error, "sqlite_errorcode", unreadable) & 0xFF
 
@@ -355,7 +355,7 @@ _REFUSED = ("the feedback store refused a value", "see the cause")
 _EXPLAINED = {
     sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_ERROR: _DAMAGED,  # a table of ours is missing
+    sqlite3.SQLITE_ERROR: _DAMAGED,  # one of our tables is missing
     sqlite3.SQLITE_BUSY: ("another process keeps the feedback store busy", "try again in a moment"),
     sqlite3.SQLITE_FULL: ("there is no disk space for the feedback store", "free some disk space"),
     sqlite3.SQLITE_READONLY: (

@@ -1,7 +1,7 @@
-"""The one table of a feedback store: entries, each a text of some kind under a key and at a time.
+"""The one table of a feedback store: entries, each a text of some kind with a key and a time.
 
-SQLite notices a broken page, but not a bit that changed within a text: so there is a checksum in every row,
-and whatever is read is checked.
+SQLite notices a broken page, but not a bit that changed within a text. So every row has a checksum, which is
+verified on every read.
 """
 
 import sqlite3
@@ -11,7 +11,7 @@ from zlib import crc32
 
 
 class Entry(NamedTuple):
-    """One entry as it is stored; of one kind and key there is one, and any number without a key."""
+    """One stored entry; one for each kind and key, or any number without a key."""
 
     kind: str
     key: str | None
@@ -22,13 +22,13 @@ class Entry(NamedTuple):
 
     @property
     def checksum(self) -> int:
-        """Return what notices a bit that changed, where SQLite does not."""
+        """Return a checksum that detects changed bits, which SQLite does not."""
         text = f"{self.kind}\0{self.key}\0{self.at}\0{self.detail}"
         return crc32(text.encode("utf-8", "surrogateescape"))
 
 
 APPLICATION_ID = 0x434D4662
-"""Marks a file as a feedback store ("CMFb"), so that the database of another program is left alone."""
+"""Marks a file as a feedback store ("CMFb"), so that a database of another program is left alone."""
 
 VERSION = 5
 
@@ -73,46 +73,46 @@ WHERE (entries.at, entries.detail) IS NOT (excluded.at, excluded.detail)
 
 
 class Entries:
-    """The entries of a file, by a connection that has a transaction open."""
+    """The entries of a file, on a connection with an open transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def read(self, kind: str, *, since: str = "", prefix: str = "", newest: int | None = None) -> list[Entry]:
-        """Return the entries at or after a time whose keys begin so, in the order of storing.
+        """Return the entries since a time whose keys have a prefix, in the order of storing.
 
-        With `newest`, only so many that were stored last.
+        With `newest`, only that many, those stored last.
         """
         limit = -1 if newest is None else newest
         values = {"kind": kind, "since": since, "prefix": prefix, "newest": limit}
         return [*self._checked(_READ, values)][::-1]
 
     def find(self, kind: str, keys: Sequence[str]) -> dict[str, Entry]:
-        """Return those of some keys that there are."""
+        """Return the entries that exist for some keys."""
         return {key: entry for key in keys for entry in self._checked(_FIND, (kind, key))}
 
     def index(self, kind: str, *, since: str = "", before: str = "~") -> list[tuple[int, str]]:
-        """Return id and key of the entries between two times: what they hold is not read."""
+        """Return id and key of the entries between two times, without reading their content."""
         return self._connection.execute(_INDEX, (kind, since, before)).fetchall()
 
     def count(self, kind: str) -> tuple[int, int | None]:
-        """Return how many there are, and the id of the latest."""
+        """Return the number of entries, and the id of the latest."""
         count, latest = self._connection.execute(_COUNT, (kind,)).fetchone()
         return count, latest
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Store entries; one of a known key replaces what was there, and keeps its id."""
+        """Store entries; one with a known key replaces the old one and keeps its id."""
         self._connection.executemany(_PUT, ((*entry, entry.checksum) for entry in entries))
 
     def remove(self, ids: Iterable[int | None]) -> None:
-        """Remove the entries of some ids."""
+        """Remove the entries with some ids."""
         self._connection.executemany("DELETE FROM entries WHERE id = ?", ((one,) for one in ids))
 
     def check(self) -> None:
-        """Read all entries.
+        """Read all entries and verify them.
 
         Raises:
-            sqlite3.DatabaseError: One is not as it was written.
+            sqlite3.DatabaseError: An entry is not as it was written.
         """
         for _ in self._checked(f"SELECT {_COLUMNS} FROM entries", {}):  # noqa: S608 - our own names
             pass
@@ -126,13 +126,13 @@ class Entries:
 
 
 def make_table(connection: sqlite3.Connection) -> None:
-    """Make the table, within a transaction; the file is of this version then."""
+    """Create the table within a transaction, which makes the file one of this version."""
     for statement in _SCHEMA:
         connection.execute(statement)
 
 
 def damaged(problem: str) -> sqlite3.DatabaseError:
-    """Return an error as SQLite has one for a file that is damaged."""
+    """Return an error like SQLite's for a damaged file."""
     error = sqlite3.DatabaseError(problem)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error

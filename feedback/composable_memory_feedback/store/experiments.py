@@ -1,4 +1,4 @@
-"""Experiments in the feedback store, and what queries told in them."""
+"""Experiments in the feedback store, and their outcomes for single queries."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,7 +18,7 @@ class ExperimentRows(Database):
         """Record a new experiment.
 
         Raises:
-            FeedbackError: One of this id is known, or another one is running in this memory.
+            FeedbackError: There is one with this id, or another one is running in this memory.
         """
         with self.writing() as entries:
             if EXPERIMENTS.find(entries, record.id) is not None:
@@ -31,7 +31,7 @@ class ExperimentRows(Database):
             EXPERIMENTS.put(entries, record)
 
     def running_experiment(self, memory: str | None = None) -> Experiment | None:
-        """Return the experiment that is running in a memory, by its id."""
+        """Return the running experiment of a memory, given the memory's id."""
         with self.reading() as entries:
             return running_in(entries, memory)
 
@@ -43,10 +43,10 @@ class ExperimentRows(Database):
     def end_experiment(
         self, experiment_id: str, at: datetime, reason: str, winner: Side | None
     ) -> Experiment:
-        """End a running experiment, decided with a winner and stopped without, and return what it became.
+        """End a running experiment and return it: decided if there is a winner, otherwise stopped.
 
         Raises:
-            FeedbackError: It is not known, or has ended already.
+            FeedbackError: It does not exist, or has already ended.
         """
         with self.writing() as entries:
             record = _experiment(entries, experiment_id)
@@ -64,13 +64,13 @@ class ExperimentRows(Database):
         return ended
 
     def record_outcomes(self, outcomes: Iterable[Outcome]) -> bool:
-        """Record what queries told, all or none, each in the place of what it told before.
+        """Record the outcomes of queries, all or none; each replaces the earlier one of its query.
 
-        Returns whether all were recorded. What comes after the end of an experiment is not: the evidence
-        stays that on which it was decided.
+        Returns whether all were recorded. Outcomes after the end of an experiment are not: the evidence stays
+        what the decision was based on.
 
         Raises:
-            FeedbackError: An experiment is not known.
+            FeedbackError: An experiment does not exist.
         """
         are_all_recorded = True
         with self.writing() as entries:
@@ -78,19 +78,19 @@ class ExperimentRows(Database):
                 if not _experiment(entries, one.experiment_id).is_running:
                     are_all_recorded = False
                     continue
-                # The time of the first word stays, and with it the order in which the test looks at them.
+                # The time of the first outcome stays, and with it the order in which the test reads them.
                 first = OUTCOMES.find(entries, one.experiment_id, one.trace_id, one.query_id)
                 OUTCOMES.put(entries, replace(one, at=first.at) if first else one)
         return are_all_recorded
 
     def outcomes(self, experiment_id: str) -> list[Outcome]:
-        """Return what queries told, in the order in which they were first heard of."""
+        """Return the outcomes of queries, in the order of their first recording."""
         prefix = f"{key_text(experiment_id)[:-1]}, "
         with self.reading() as entries:
             return sorted(OUTCOMES.all(entries, prefix=prefix), key=lambda one: one.at)
 
     def move_experiments(self, was: str, memory: str) -> None:
-        """Make the experiments of one memory those of another one, in which one at most is running."""
+        """Move the experiments of one memory to another, in which at most one is running."""
         with self.writing() as entries:
             for one in EXPERIMENTS.all(entries):
                 if one.memory == was != memory and not (one.is_running and running_in(entries, memory)):
@@ -98,7 +98,7 @@ class ExperimentRows(Database):
 
 
 def running_in(entries: Entries, memory: str | None) -> Experiment | None:
-    """Return the experiment that is running in a memory."""
+    """Return the running experiment of a memory."""
     found = (one for one in EXPERIMENTS.all(entries) if one.is_running and one.memory == memory)
     return next(found, None)
 

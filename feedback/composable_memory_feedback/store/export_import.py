@@ -1,7 +1,7 @@
-"""The feedback store as JSON lines and back: everything in it that nothing else can bring back.
+"""Exports the feedback store as JSON lines, and imports them: everything that nothing else can restore.
 
-The first line names the format, its version and that of the store; each other line is a value of one `kind`,
-in `detail`. What the store counts again (the quota, marks) is not there.
+The first line has the format, its version and that of the store; each other line is a value of one `kind`, in
+`detail`. What the store can count again (the quota, marks) is left out.
 """
 
 import json
@@ -23,9 +23,9 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 FORMAT = "composable-memory-feedback"
 FORMAT_VERSION = 3
 ROWS_VERSION = 2
-"""The version before, of which a line was a row of the layout before."""
+"""The previous format version, in which a line was a row of the previous layout."""
 TOLD_LINES = 10
-"""So many bad lines are told with what is wrong with them."""
+"""How many bad lines are reported with their errors."""
 
 
 class _Head(BaseModel):
@@ -40,7 +40,7 @@ class _Head(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """How many of each kind an import added, how many the store had, and what was left out and why."""
+    """How many of each kind an import added and the store already had, and what was left out and why."""
 
     added: Mapping[str, int] = field(default_factory=dict)
     known: Mapping[str, int] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Imported:
 
 
 def export_lines(entries: Entries, *, memory: str, at: datetime) -> Iterator[tuple[str, bytes]]:
-    """Yield each line with its kind, the first line with a blank one."""
+    """Yield each line with its kind; the first line has an empty one."""
     head = _Head.model_construct(
         format=FORMAT,
         version=FORMAT_VERSION,
@@ -63,13 +63,13 @@ def export_lines(entries: Entries, *, memory: str, at: datetime) -> Iterator[tup
 
 
 def import_lines(entries: Entries, lines: Iterable[bytes], *, memory: str) -> Imported:
-    """Add what is not there yet, inside a transaction; what the store has stays as it is.
+    """Add what is missing, inside a transaction; what the store has is unchanged.
 
-    Golden questions, and the history of weights, are taken as a whole: where the store has others, they are
-    left out. An experiment of the memory that the lines come from is one of `memory` afterwards.
+    Golden questions and the history of weights are each imported as a whole: if the store has others, they
+    are left out. Experiments of the exporting memory become experiments of `memory`.
 
     Raises:
-        FeedbackError: A line is not what an export writes; the transaction has to be undone.
+        FeedbackError: A line is not what an export writes; the transaction must be rolled back.
     """
     numbered = enumerate(lines, 1)
     head = _head_of(next(numbered, (1, b""))[1])
@@ -117,7 +117,7 @@ _OTHERS = {
 
 
 def _new_of(given: list[Entry], entries: Entries, kind: Kind[Any]) -> list[Entry] | None:
-    """Return what the store does not have; None where it has something else in the place of the whole."""
+    """Return what the store does not have; None if it has something else instead of the whole."""
     if kind.name not in _OTHERS:
         by_key = {one.key or "": one for one in reversed(given)}
         known = entries.find(kind.name, [*by_key])

@@ -1,6 +1,6 @@
-"""Judgements in the feedback store: the latest word of each judge on each delivered result.
+"""Judgements in the feedback store: the latest of each judge on each delivered result.
 
-With them stand the calls of models that judged, and the quota that holds for all processes together.
+Also the calls of models that judged, and the call quota shared by all processes.
 """
 
 import json
@@ -14,17 +14,18 @@ from composable_memory_feedback.store.kinds import EVALUATIONS, JUDGEMENTS, MARK
 
 QUOTA_WINDOW = timedelta(hours=1)
 _CALLS = "calls of models"
-"""The mark that holds when calls of the last hour began."""
+"""The mark with the start times of the last hour's calls."""
 
 
 class JudgementRows(Database):
-    """Judgements, and the calls of models that made some of them."""
+    """Judgements, and the model calls that made some of them."""
 
     def add(self, judgements: Iterable[Judgement], /) -> int:
         """Add judgements, all or none, and return how many were new.
 
-        Of one judge on one result of one query, by one kind, only the one stored last stays, whatever their
-        times say: the clock may have been ahead. It takes a new id, by which words are ordered.
+        Of judgements by one judge on one result of one query, of one kind, only the one stored last stays,
+        whatever their times: the clock may have been ahead. It gets a new id, by which judgements are
+        ordered.
         """
         words: dict[str, Entry] = {}
         for entry in map(JUDGEMENTS.entry, judgements):
@@ -32,7 +33,7 @@ class JudgementRows(Database):
             words[str(entry.key)] = entry
         with self.writing() as entries:
             known = entries.find(JUDGEMENTS.name, [*words])
-            # What is judged again as it was is not written: signals of the last hour are gathered repeatedly.
+            # A repeated, equal judgement is not written: signals of the last hour are gathered repeatedly.
             same = {key for key, one in known.items() if one.detail == words[key].detail}
             entries.remove(one.id for key, one in known.items() if key not in same)
             entries.put(one for key, one in words.items() if key not in same)
@@ -45,9 +46,9 @@ class JudgementRows(Database):
         kinds: Collection[JudgementKind] | None = None,
         of_relevant: bool = False,
     ) -> list[Judgement]:
-        """Return judgements made since a time, in the order in which they were stored.
+        """Return judgements since a time, in the order in which they were stored.
 
-        With `of_relevant`, they are those of the queries that one of them finds something relevant for.
+        With `of_relevant`, only those of queries for which one of them finds a result relevant.
         """
         with self.reading() as entries:
             found = JUDGEMENTS.all(entries, since=since)
@@ -57,7 +58,7 @@ class JudgementRows(Database):
         return [one for one in found if kinds is None or one.kind in kinds]
 
     def judgements_mark(self) -> tuple[int, int | None]:
-        """Return what changes with every judgement: how many there are, and the id of the latest."""
+        """Return a value that changes with every judgement: the number of them, and the id of the latest."""
         with self.reading() as entries:
             return entries.count(JUDGEMENTS.name)
 
@@ -74,9 +75,9 @@ class JudgementRows(Database):
         return {(trace, query) for trace, query, *_, kind, _ in keys if kind == JudgementKind.MODEL}
 
     def begin_evaluation(self, *, per_hour: int, now: datetime) -> bool:
-        """Reserve one call out of the quota of the rolling hour, which all processes share.
+        """Reserve one call from the quota of the last hour, which all processes share.
 
-        Returns whether there was one left. A call that fails, or whose process dies, has used its part.
+        Returns whether one was left. A call counts even if it fails or its process dies.
         """
         with self.writing() as entries:
             mark = entries.find(MARKS, [_CALLS]).get(_CALLS)
@@ -89,20 +90,20 @@ class JudgementRows(Database):
         return True
 
     def add_evaluation(self, evaluation: Evaluation, /) -> None:
-        """Record what came of a call."""
+        """Record the result of a call."""
         with self.writing() as entries:
             EVALUATIONS.put(entries, evaluation)
 
     def evaluations(self, since: datetime | None = None) -> list[Evaluation]:
-        """Return what was finished at or after a time, oldest first."""
+        """Return evaluations finished since a time, oldest first."""
         with self.reading() as entries:
             return sorted(EVALUATIONS.all(entries, since=since), key=lambda one: one.at)
 
     def forget_before(self, at: datetime) -> int:
-        """Delete judgements and evaluations from before a time, and return how many went.
+        """Delete judgements and evaluations from before a time, and return how many were deleted.
 
-        A query whose judgements go on until after that time keeps them all: half of them would say something
-        else. What the quota counts stays as well.
+        A query with later judgements keeps all of its judgements: half of them would say something else. What
+        the quota counts stays too.
         """
         time = time_text(at)
         with self.writing() as entries:

@@ -1,6 +1,6 @@
-"""The kinds of values that the feedback store keeps, each as JSON in entries.
+"""The kinds of values in the feedback store, each stored as JSON in entries.
 
-Floats come back to the last bit, and what is read was checked against the class of its kind.
+Floats are restored exactly, and values are validated against the class of their kind when read.
 """
 
 import json
@@ -26,15 +26,15 @@ T = TypeVar("T")
 class _Kept(RootModel[T]):
     """The JSON form of one kind of value; nested dataclasses take over its settings."""
 
-    # NaN and infinity have no place in JSON; written as constants they are at least read back as they were.
+    # JSON has no NaN or infinity; written as constants they can at least be read back.
     model_config = ConfigDict(frozen=True, defer_build=True, ser_json_inf_nan="constants")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[T]):
-    """Values of one kind as entries; `at` and `key` name the fields that make their time and their key.
+    """Values of one kind as entries; `at` and `key` name the fields that give their time and key.
 
-    What has no `key` is told apart by its place alone.
+    Values without a `key` are distinguished only by their id.
     """
 
     name: str
@@ -43,28 +43,28 @@ class Kind(Generic[T]):
     key: str = ""
 
     def entry(self, value: T) -> Entry:
-        """Return a value as an entry.
+        """Convert a value to an entry.
 
         Raises:
-            ValueError: The time says nothing of its zone.
+            ValueError: The time has no zone.
         """
         parts = _fields(self.key)(value) if self.key else None
         key = None if parts is None else key_text(*(parts if isinstance(parts, tuple) else (parts,)))
         return Entry(self.name, key, time_text(_fields(self.at)(value)), self.write(value))
 
     def write(self, value: T) -> str:
-        """Return a value as JSON."""
+        """Convert a value to JSON."""
         model = self.model(value)
         try:
             return model.model_dump_json(warnings=False)
-        except ValueError:  # halves of characters
+        except ValueError:  # lone surrogates
             return plain_text(json.dumps(model.model_dump(mode="json"), ensure_ascii=False))
 
     def read(self, text: str) -> T:
-        """Return the value that `write` made the text from.
+        """Parse the text that `write` made from a value.
 
         Raises:
-            FeedbackError: The text is of something else.
+            FeedbackError: The text is not a value of this kind.
         """
         try:
             return self.model.model_validate_json(text).root
@@ -82,13 +82,13 @@ class Kind(Generic[T]):
         return [self.read(one.detail) for one in found]
 
     def find(self, entries: Entries, *key: str | int) -> T | None:
-        """Return the value of a key."""
+        """Return the value with a key."""
         text = key_text(*key)
         found = entries.find(self.name, [text]).get(text)
         return None if found is None else self.read(found.detail)
 
     def put(self, entries: Entries, *values: T) -> None:
-        """Store values, each in the place of what has its key."""
+        """Store values, each replacing the one with its key."""
         entries.put(map(self.entry, values))
 
 
@@ -106,12 +106,12 @@ GOLDEN = Kind(name="golden", model=_Kept[GoldenRecord], at="query.at", key="ques
 KINDS: Mapping[str, Kind[Any]] = {
     one.name: one for one in (WEIGHTS, GOLDEN, EXPERIMENTS, OUTCOMES, EVALUATIONS, JUDGEMENTS)
 }
-"""All that nothing else can bring back, in the order of an export."""
+"""Everything that nothing else can restore, in the order of an export."""
 
 _KEYS = json.JSONEncoder(ensure_ascii=False, default=lambda one: time_text(one))
 
 MARKS = "marks"
-"""The kind of what the store itself remembers, such as how far the log was read: plain text by its name."""
+"""What the store itself remembers, such as how far the log was read: plain text by name."""
 
 
 @cache
@@ -120,15 +120,15 @@ def _fields(names: str) -> Callable[[object], Any]:
 
 
 def key_text(*parts: str | int | datetime) -> str:
-    """Return the text of a key; one of fewer parts, without its last character, begins those of more."""
+    """Return the text of a key; with fewer parts, minus its last character, it is a prefix of longer ones."""
     return plain_text(_KEYS.encode(parts))
 
 
 def time_text(at: datetime) -> str:
-    """Return a time as text that sorts by time: UTC, with microseconds.
+    """Return a time as text that sorts chronologically: UTC, with microseconds.
 
     Raises:
-        ValueError: The time says nothing of its zone.
+        ValueError: The time has no zone.
     """
     if at.tzinfo is None:
         raise ValueError(f"a time needs its zone: {at.isoformat()}")
@@ -136,5 +136,5 @@ def time_text(at: datetime) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Return a text that a file can hold: halves of characters, as broken JSON has them, become `?`."""
+    """Return a text that a file can hold: lone surrogates, as from broken JSON, become `?`."""
     return text.encode("utf-8", errors="replace").decode("utf-8")

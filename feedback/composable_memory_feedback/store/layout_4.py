@@ -1,6 +1,6 @@
-"""Reads the layout before this one, which had a table for each kind of value and one for all checksums.
+"""Reads the previous layout, which had a table for each kind of value and one for all checksums.
 
-A file of it is converted when it is opened, and the lines of an export of it are read.
+Files with it are converted when they are opened, and lines exported from it can be imported.
 """
 
 import json
@@ -29,20 +29,20 @@ VERSION = 4
 TABLES = ("weight_tables", *KINDS)
 ALL_TABLES = frozenset((*TABLES, MARKS, "row_checksums"))
 _IDS = 2**32
-"""So many ids has each table: by the id that its row had, an entry is known again in copies of before."""
+"""Ids reserved for each table: an entry keeps an id made from its row's id, and so matches older copies."""
 
 
 class Converter:
-    """Makes entries of rows; a weight table comes before the changes that put it in force."""
+    """Converts rows to entries; pass a weight table before the changes that adopted it."""
 
     def __init__(self) -> None:
         self._tables: dict[object, object] = {}
 
     def entry(self, table: str, row: Mapping[str, object]) -> Entry | None:
-        """Return a row as an entry; None where it is a part of others from now on, or of no use any more.
+        """Convert a row to an entry; None if it is now part of other entries, or no longer used.
 
         Raises:
-            FeedbackError, LookupError, ValueError: It is no row that the store wrote.
+            FeedbackError, LookupError, ValueError: It is not a row that the store wrote.
         """
         match table:
             case "weight_tables":
@@ -69,9 +69,9 @@ class Converter:
 
 
 def found_in(connection: sqlite3.Connection) -> Found:
-    """Return what can be read of the tables in a file, however damaged that is."""
+    """Return what is readable of the tables in a file, however damaged it is."""
     found, converter = Found(), Converter()
-    connection.text_factory = bytes  # of texts as they are on the disk the checksums are
+    connection.text_factory = bytes  # checksums are of texts as they are on disk
     for number, table in enumerate(TABLES):
         ids = number * _IDS
         rows, is_whole = readable_rows(connection, table)
@@ -88,7 +88,7 @@ def found_in(connection: sqlite3.Connection) -> Found:
             else:
                 if entry is not None:
                     found.add(entry, ids + id_)
-        for _ in written:  # rows that are gone
+        for _ in written:  # deleted rows
             found.damaged[-1 - len(found.damaged)] = table, None
     with suppress(*UNREADABLE):
         for at, (name, value) in enumerate(connection.execute("SELECT name, value FROM marks")):
@@ -106,7 +106,7 @@ def _checksums(connection: sqlite3.Connection, table: str) -> dict[object, objec
 
 def _checksum(table: str, row: Mapping[str, object]) -> int:
     values = [*row.values()]
-    if table == "judgements" and row["start_char"] == 0:  # which the layouts before did not have
+    if table == "judgements" and row["start_char"] == 0:  # which layouts before that did not have
         del values[-1]
     return crc32(repr(tuple(values)).encode())
 

@@ -1,4 +1,4 @@
-"""What can be read of the table of a file, however damaged that is."""
+"""Reads what is readable of a file's table, however damaged it is."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -10,33 +10,33 @@ from composable_memory_feedback.store.entries import Entry
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 _MOST_RANGES = 20_000
-"""So many ranges of rows that cannot be read are looked into; what is left of a table is lost then."""
+"""How many unreadable row ranges are searched; the rest of a table is then lost."""
 
 UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """The entries of a file that are as they were written, by their ids, and what is known of the others."""
+    """The intact entries of a file by their ids, and what is known of the others."""
 
     entries: dict[int, Entry] = field(default_factory=dict)
     damaged: dict[int, tuple[str, Any]] = field(default_factory=dict)
-    """The kind of each that is not as it was written, and the checksum that it was written with."""
+    """The kind and the original checksum of each damaged entry."""
     is_whole: bool = True
     """Whether every row could be read."""
 
     def add(self, entry: Entry, id_: int) -> None:
-        """Add an entry that is as it was written."""
+        """Add an intact entry."""
         self.entries[id_] = entry._replace(id=id_)
 
     @property
     def is_sound(self) -> bool:
-        """Return whether all is as it was written."""
+        """Return whether everything is intact."""
         return self.is_whole and not self.damaged
 
 
 def found_in(connection: sqlite3.Connection) -> Found:
-    """Return what can be read of the table in a file, however damaged that is."""
+    """Return what is readable of the table in a file, however damaged it is."""
     found = Found()
     rows, found.is_whole = readable_rows(connection, "entries")
     for id_, row in rows.items():
@@ -50,7 +50,7 @@ def found_in(connection: sqlite3.Connection) -> Found:
 
 
 def readable_rows(connection: sqlite3.Connection, table: str) -> tuple[dict[int, dict[str, Any]], bool]:
-    """Return the rows of a table that can be read, by their row ids, and whether those are all."""
+    """Return the readable rows of a table by their row ids, and whether those are all."""
     select = "SELECT {} FROM " + table  # noqa: S608 - our own names
     try:
         names = [one[0] for one in connection.execute(f"{select.format('*')} LIMIT 0").description]
@@ -67,7 +67,7 @@ def readable_rows(connection: sqlite3.Connection, table: str) -> tuple[dict[int,
 def _in_ranges(
     connection: sqlite3.Connection, sql: str, first: int, last: int, left: Iterator[int]
 ) -> tuple[list[Any], bool]:
-    """Read a range of row ids, in halves as long as something in it cannot be read; `left` bounds that."""
+    """Read a range of row ids, halving it while something in it is unreadable; `left` limits the attempts."""
     try:
         return connection.execute(sql, (first, last)).fetchall(), True
     except UNREADABLE:

@@ -1,7 +1,7 @@
-"""Looks whether the file of a feedback store is sound, and saves what can be read of one that is not.
+"""Checks a feedback store's file for damage, and saves what is readable of a damaged one.
 
-What is damaged is put aside under a name with the date, never deleted. Every entry that can be read, and is
-as it was written, goes into a new file; where some are missing, those of the newest sound copy fill it up.
+A damaged file is kept under a name with the date, never deleted. Every readable, intact entry goes into a new
+file; missing ones are restored from the newest sound copy.
 """
 
 import glob
@@ -24,48 +24,48 @@ KEPT_COPIES = 3
 
 
 def copies_of(path: Path) -> list[Path]:
-    """Return the copies that were kept of a store, oldest first."""
+    """Return the copies kept of a store, oldest first."""
     return sorted(path.parent.glob(f"{glob.escape(path.name)}.????-??-??.copy"))
 
 
 def copy_of(path: Path, now: datetime) -> Path:
-    """Return where the copy of a day is kept."""
+    """Return the path of a day's copy."""
     return path.with_name(f"{path.name}.{now:%Y-%m-%d}.copy")
 
 
 def keep_copy(connection: sqlite3.Connection, path: Path, now: datetime) -> None:
-    """Keep a copy of a store beside it; the oldest go."""
+    """Keep a copy of a store beside it; remove the oldest copies."""
     copy_into(connection, copy_of(path, now))
     for old in copies_of(path)[:-KEPT_COPIES]:
         old.unlink(missing_ok=True)
 
 
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:
-    """Write what the connection sees now into a file, also while others write; an older copy is replaced."""
+    """Write what the connection sees into a file, also while others write; an older copy is replaced."""
     with replacing(target, survives="power cut") as scratch:
         connection.execute("VACUUM INTO ?", (str(scratch),))
 
 
 def take_over(connection: sqlite3.Connection, source: Path) -> None:
-    """Make a copy the content of what a connection has open."""
+    """Replace the content of an open database by that of a copy."""
     address = f"{source.absolute().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(address, uri=True)) as copy:
         copy.backup(connection)
 
 
 MOST_CHECKED_BYTES = 4 * 2**20
-"""A larger file is looked through before the copy of a day is made, not whenever it is opened.
+"""A larger file is only checked before the day's copy is made, not on every opening.
 
-What is read of it is checked row by row all the same.
+Rows that are read from it are still checked one by one.
 """
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _COMPANIONS = ("-wal", "-journal")
 
 
 def damage_in(path: Path, *, however_large: bool = False, by_row: bool = True) -> str | None:
-    """Return what is wrong with the file of a store; None where nothing is, or it is not ours to judge.
+    """Return what is wrong with a store's file; None if nothing is, or if it is not our file.
 
-    `by_row` also looks whether each row is as it was written.
+    `by_row` also verifies each row's checksum.
     """
     if not path.exists():
         return None
@@ -79,7 +79,7 @@ def damage_in(path: Path, *, however_large: bool = False, by_row: bool = True) -
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if application != APPLICATION_ID or version not in (0, layout_4.VERSION, VERSION):
-                return None  # another program's, or of a version that this one does not read
+                return None  # of another program, or of a version that this code does not read
             if version == VERSION and size > MOST_CHECKED_BYTES and not however_large:
                 return None
             known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
@@ -97,7 +97,7 @@ def damage_in(path: Path, *, however_large: bool = False, by_row: bool = True) -
             elif by_row and not layout_4.found_in(connection).is_sound:
                 return "a row has been altered"
             return None
-    except UnicodeDecodeError as error:  # Python reads SQLite's message, which quotes what is damaged
+    except UnicodeDecodeError as error:  # Python decodes SQLite's message, which quotes the damaged text
         return str(error)
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE:
@@ -106,9 +106,9 @@ def damage_in(path: Path, *, however_large: bool = False, by_row: bool = True) -
 
 
 def mend(path: Path, at: datetime, *, however_large: bool = False) -> str | None:
-    """Put a new store with all that can be read in the place of a damaged one, and say what was saved.
+    """Replace a damaged store by a new one with everything readable, and say what was saved.
 
-    The damaged file is kept beside it. Returns None where there is no damage.
+    The damaged file is kept beside it. Returns None if there is no damage.
     """
     reason = damage_in(path, however_large=however_large)
     if reason is None:
@@ -120,7 +120,7 @@ def mend(path: Path, at: datetime, *, however_large: bool = False) -> str | None
     if copies and (found.damaged or not is_sound):
         held = _read(copies[0]).entries
         if is_sound and any(checksum for _, checksum in found.damaged.values()):
-            # It says what was written into each row that is damaged: nothing else returns.
+            # It has the original checksum of each damaged row, so only what matches is restored.
             known = {one.checksum: one for one in held.values()}
             written = {id_: known.get(checksum) for id_, (_, checksum) in found.damaged.items()}
             more = {id_: entry._replace(id=id_) for id_, entry in written.items() if entry}
@@ -151,7 +151,7 @@ def mend(path: Path, at: datetime, *, however_large: bool = False) -> str | None
 
 
 def _put_aside(path: Path, at: datetime) -> Path:
-    """Copy the file, with what was not yet written into it, to a name of its own."""
+    """Copy the file, with its pending writes, to a separate name."""
     aside = path.with_name(f"{path.name}.damaged-{at:%Y-%m-%d}")
     number = 1
     while aside.exists():
@@ -168,7 +168,7 @@ def _put_aside(path: Path, at: datetime) -> Path:
 
 
 def _read(path: Path) -> Found:
-    """Return what can be read of a file, whatever is wrong with it."""
+    """Return what is readable of a file, whatever is wrong with it."""
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.text_factory = _text
@@ -192,4 +192,4 @@ def _plain(kind: object) -> str:
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", errors="surrogateescape")  # what is no text has another checksum
+    return data.decode("utf-8", errors="surrogateescape")  # invalid text has another checksum

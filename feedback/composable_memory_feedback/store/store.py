@@ -28,19 +28,19 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
 
     It blocks: call it from a thread, not on an event loop. Several threads may share one, and several
     processes may have the file open; a wait for another process ends after five seconds. Times need a zone.
-    Every method raises `FeedbackError` when the file cannot be used, and has then changed nothing.
+    Every method raises `FeedbackError` if the file cannot be used, and has then changed nothing.
     """
 
     # Golden questions and marks
 
     def put_golden(self, records: Sequence[GoldenRecord]) -> None:
-        """Keep golden questions in the place of all that were kept before."""
+        """Store golden questions, replacing all earlier ones."""
         with self.writing() as entries:
             entries.remove(id_ for id_, _ in entries.index(GOLDEN.name))
             GOLDEN.put(entries, *records)
 
     def golden(self) -> list[GoldenRecord]:
-        """Return the golden questions in the order in which they were put."""
+        """Return the golden questions in the order in which they were stored."""
         with self.reading() as entries:
             return GOLDEN.all(entries)
 
@@ -56,16 +56,16 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
             entries.put([Entry(MARKS, name, "", plain_text(value))])
 
     def wait_for_change(self, seconds: float) -> None:
-        """Return after so many seconds: nobody tells of changes of a file."""
+        """Wait this many seconds and return: there are no notifications for a file."""
         time.sleep(seconds)
 
     # Forgetting
 
     def mask(self, mask: Callable[[str], str], *, is_rehearsal: bool = False) -> int:
-        """Mask the texts that people and models wrote or asked; return in how many entries one changed.
+        """Mask the texts that people and models wrote or asked; return how many entries changed.
 
-        Keys, places and numbers stay, and no copy of before is kept: the file and its copies are made anew,
-        so that nothing is left of the texts. In a rehearsal nothing is changed.
+        Keys, places and numbers stay, but no earlier copy: the file and its copies are rebuilt so that
+        nothing is left of the texts. A rehearsal changes nothing.
         """
         with self.reading() if is_rehearsal else self.writing() as entries:
             masked = _masked(entries, mask)
@@ -78,23 +78,23 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
     # Copies, export and import
 
     def is_empty(self) -> bool:
-        """Return whether nothing is kept that could be lost."""
+        """Return whether the store has nothing that could be lost."""
         with self.reading() as entries:
             return not any(entries.count(kind)[0] for kind in KINDS)
 
     def restore_from(self, source: Path, *, memory: str, was: str) -> None:
-        """Make a copy the content of this store, all or nothing; other processes see it with their next look.
+        """Replace the content by that of a copy, all or nothing; other processes see it at their next look.
 
-        An experiment of the memory that it `was` is one of `memory` then.
+        Experiments of the memory `was` become experiments of `memory`.
 
         Raises:
-            FeedbackError: The copy is no store, or of another version; this one is as before.
+            FeedbackError: The copy is not a store, or of another version; this one is unchanged.
         """
         self.take_over(source)
         self.move_experiments(was, memory)
 
     def export(self, write: Callable[[bytes], object], *, memory: str) -> Counter[str]:
-        """Write all that nothing else can bring back, of one moment, as JSON lines; count by kind."""
+        """Write everything that nothing else can restore, from one snapshot, as JSON lines; count by kind."""
         counts: Counter[str] = Counter()
         with self.reading() as entries:
             for kind, line in export_lines(entries, memory=memory, at=self._clock()):
@@ -104,7 +104,7 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
         return counts
 
     def import_(self, lines: Iterable[bytes], *, memory: str) -> Imported:
-        """Add what an export holds and the store does not; what it has stays. Twice is as good as once.
+        """Add what an export has and the store does not; existing values stay. Repeating it changes nothing.
 
         Raises:
             FeedbackError: A line is not what an export writes; nothing was imported.
@@ -114,13 +114,13 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
 
 
 _WITH_TEXTS = (JUDGEMENTS.name, EVALUATIONS.name, GOLDEN.name)
-"""The kinds that hold somebody's words. What weights say is never changed."""
+"""The kinds with text that somebody wrote. Weights are never changed."""
 
 _KEPT = PLACES | {"backend", "by", "intent", "kind"}
 
 
 def _masked(entries: Entries, mask: Callable[[str], str]) -> list[Entry]:
-    """Return the entries that change, as they are then."""
+    """Return the entries that change, in their new form."""
     changed = []
     for entry in (one for kind in _WITH_TEXTS for one in entries.read(kind)):
         before = json.loads(entry.detail)

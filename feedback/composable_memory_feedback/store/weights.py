@@ -1,4 +1,4 @@
-"""Weight tables in the feedback store: which one is in force, and a history that is only added to."""
+"""Weight tables in the feedback store: the active one, and an append-only history."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,10 +11,10 @@ from composable_memory_feedback.store.kinds import WEIGHTS, plain_text
 from composable_memory_feedback.weights import WeightChange, WeightTable
 
 SETTINGS = "settings"
-"""What `rollback` takes for the weights of the settings."""
+"""The version that stands for the weights of the settings in `rollback`."""
 
 _NAMED = 20
-"""So many versions are named where there is no such one."""
+"""How many versions are listed in the error for an unknown one."""
 
 
 class WeightRows(Database):
@@ -30,13 +30,13 @@ class WeightRows(Database):
         gain: Interval | None = None,
         expected: str | None = None,
     ) -> WeightTable:
-        """Put a table in force, and return it with its version: `v1`, `v2` and so on.
+        """Make a table active, and return it with its version: `v1`, `v2` and so on.
 
-        `base` are the weights of the settings that it is adopted over. With `expected`, a version or
-        `settings`, nothing happens unless that is what was put in force last.
+        `base` are the weights in the settings that the table replaces. With `expected`, a version or
+        `settings`, nothing happens unless that was adopted last.
 
         Raises:
-            FeedbackError: Something else than `expected` was.
+            FeedbackError: Something other than `expected` was adopted last.
         """
         with self.writing() as entries:
             history = WEIGHTS.all(entries)
@@ -65,7 +65,7 @@ class WeightRows(Database):
         return adopted
 
     def current(self) -> WeightChange | None:
-        """Return the change that put the table in force; None where the weights of the settings are."""
+        """Return the change that made the active table; None if the weights of the settings are active."""
         latest = self.history(1)
         return latest[0] if latest and latest[0].table else None
 
@@ -75,10 +75,10 @@ class WeightRows(Database):
             return WEIGHTS.all(entries, newest=limit)[::-1]
 
     def table(self, version: str) -> WeightTable:
-        """Return the table of a version, in force or not.
+        """Return the table of a version, active or not.
 
         Raises:
-            FeedbackError: There is none; it names those that there are.
+            FeedbackError: There is no such version; the message lists those that exist.
         """
         with self.reading() as entries:
             table = _adoption_of(version, WEIGHTS.all(entries)).table
@@ -88,14 +88,14 @@ class WeightRows(Database):
     def rollback(
         self, to: str | None, *, actor: str, at: datetime, base: Mapping[str, float] | None = None
     ) -> WeightTable | None:
-        """Put an earlier table in force again, and return it; None when it is the weights of the settings.
+        """Make an earlier table active again, and return it; None for the weights of the settings.
 
-        `to` is a version, `settings`, or None for the one that the current was adopted over: going back twice
-        goes back by two. `base` is as in `adopt`; without it, it stays as it was at the last change. With
-        another `base`, even the version of the last change can be named: it is put over the new settings.
+        `to` is a version, `settings`, or None for the one that the current one replaced: rolling back twice
+        goes back by two. `base` is as in `adopt`; if omitted, it stays as at the last change. With another
+        `base`, even the version of the last change is allowed: it is applied to the new settings.
 
         Raises:
-            FeedbackError: There is no such version, it is in force already, or there is none before.
+            FeedbackError: There is no such version, it is already active, or there is none before.
         """
         with self.writing() as entries:
             history = WEIGHTS.all(entries)
@@ -122,9 +122,9 @@ class WeightRows(Database):
 
 
 def _target(history: Sequence[WeightChange], to: str | None) -> str | None:
-    """Return the version to go back to; None for the settings.
+    """Return the version to roll back to; None for the settings.
 
-    The one before is the one that the current was adopted over, so that going back again goes further back.
+    That is the one that the current one replaced, so that a second rollback goes further back.
     """
     if to is not None:
         return None if to == SETTINGS else to

@@ -216,7 +216,7 @@ async def leave(
 
 
 async def _found(target: Target, server: Server) -> dict[str, str | int] | None:
-    """Return name and size of the workspace; None where there is none."""
+    """Return name and size of the workspace; None if it does not exist."""
     try:
         name, tenant = await tenant_of(target, server)
     except ConfigError:  # or there is no state folder, since nothing was indexed here yet
@@ -248,7 +248,7 @@ async def tenant_of(target: Target, server: Server) -> tuple[str, int]:
 
 
 def own_workspace(target: Target) -> str:
-    """Return the id of the workspace of the folder."""
+    """Return the id of the folder's workspace."""
     loaded = load_settings(target.path(target.workspace), state_dir=target.state_dir)
     folder = target.path(target.workspace)
     return identify(target.state_folder(), folder, now=utc_now(), name=loaded.settings.memory.id).id
@@ -256,7 +256,7 @@ def own_workspace(target: Target) -> str:
 
 @asynccontextmanager
 async def opened_server(target: Target, backend: str | None, url_env: str | None) -> AsyncIterator[Server]:
-    """Yield the server of a backend of this kind that the settings have."""
+    """Yield the server of a backend of this kind in the settings."""
     backend_id, settings = await asyncio.to_thread(settings_of, target, backend)
     if url_env:
         settings = settings.model_copy(update={"url": None, "url_env": url_env})
@@ -266,10 +266,10 @@ async def opened_server(target: Target, backend: str | None, url_env: str | None
 
 
 def settings_of(target: Target, backend: str | None) -> tuple[str, PostgresSettings]:
-    """Return id and settings of the backend in PostgreSQL; reads files.
+    """Return id and settings of the PostgreSQL backend; reads files.
 
     Raises:
-        ConfigError: there is none of this id, or several and no id is given.
+        ConfigError: there is none with this id, or several and no id is given.
     """
     registry = discover_backends()
     loaded = load_settings(target.path(target.workspace), state_dir=target.state_dir, registry=registry)

@@ -114,7 +114,7 @@ async def to_builtin(target: Target, *, backend: Which = None, as_json: AsJson =
 
 
 async def _learnt(memory: Memory, backend_id: str, *, to_server: bool) -> Imported:
-    """Add what the one store has learnt to the other; nothing where the settings keep it in a file alone."""
+    """Add what one store has learnt to the other; do nothing if the settings keep it only in a file."""
     context = memory.context
     if memory.settings.memory.feedback.backend != backend_id:
         return Imported()
@@ -139,7 +139,7 @@ def _print_learnt(learnt: Imported) -> None:
 
 @asynccontextmanager
 async def _opened(target: Target) -> AsyncIterator[tuple[Memory, Path]]:
-    """Yield the memory, which embeds nothing, and the file of its builtin index."""
+    """Yield the memory, without embedding, and the file of its builtin index."""
     folder, state = target.path(target.workspace), target.state_folder()
     async with open_memory(folder, state, WITHOUT_EMBEDDER, long_lived=False) as memory:
         yield memory, await asyncio.to_thread(lambda: _index_of(memory, own_workspace(target)))
@@ -160,7 +160,7 @@ def _index_of(memory: Memory, workspace_id: str) -> Path:
 
 
 def _is_all_notes(target: Target, memory: Memory, settings: PostgresSettings) -> bool:
-    """Return whether notes may stand anywhere in the folder; in an empty one they may."""
+    """Return whether notes may be anywhere in the folder; true for an empty one."""
     if settings.scope != "auto":
         return settings.scope == "folder"
     kept = kept_note_scope(memory.state_dir, own_workspace(target))

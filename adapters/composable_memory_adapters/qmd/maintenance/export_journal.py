@@ -1,7 +1,7 @@
-"""Writes exported files and records which ones are ours, so that an export never touches anybody else's.
+"""Writes exported files and records which ones are ours, so that an export never touches other files.
 
-An entry is recorded before its file is written, so that our files are known as ours however the process ends.
-All of it looks at the disk: call it from a thread.
+An entry is recorded before its file is written, so that our files are recognised however the process ends.
+All functions access the disk: call them from a thread.
 """
 
 import os
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 DRAFT_SUFFIX = ".tmp"
 MAX_NAME_BYTES = 160
-"""Leaves room for a suffix that makes the name unique: file systems take 255."""
+"""Leaves room for a suffix that makes the name unique: file systems allow 255."""
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 NO_FOLLOW = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -33,7 +33,7 @@ class Stamp(NamedTuple):
 
 
 class ExportEntry(BaseModel):
-    """A file that was written: its name, its source, how it was made, and its stamp then.
+    """An exported file: its name, its source, the recipe, and its stamp when written.
 
     `transcript` is percent-encoded, because file names need not be text. `seen` is the transcript's stamp
     from before it was read, `hash` the SHA-256 of what was written, `stamp` that of the written file.
@@ -67,7 +67,7 @@ class ExportJournal:
 
     @property
     def transcripts(self) -> tuple[str, ...]:
-        """Return the transcripts that have a file."""
+        """Return the transcripts that have an exported file."""
         return tuple(self._entries)
 
     def latest(self, transcript: str) -> ExportEntry | None:
@@ -76,7 +76,7 @@ class ExportJournal:
         return entries[-1] if entries else None
 
     def is_ours(self, name: str, *, transcript: str) -> bool:
-        """Return whether the file `name` is as we wrote it, or empty because we were stopped."""
+        """Return whether the file `name` is as we wrote it, or empty because we were interrupted."""
         path = self._file.with_name(name)
         entries = [entry for entry in self._entries.get(transcript, ()) if entry.name == name]
         found = stamp_of(path)
@@ -88,9 +88,9 @@ class ExportJournal:
         return bool(hashes) and _hash_of(path) in hashes
 
     def place(self, transcript: str, stem: str) -> tuple[Path, bool]:
-        """Return where the file of a transcript goes, and whether nothing is there yet.
+        """Return the path for the file of a transcript, and whether nothing is there yet.
 
-        A file that somebody has changed since we wrote it is left alone; the path is a new one then.
+        A file that somebody has changed since we wrote it is left alone; the path is then a new one.
         """
         before = self.latest(transcript)
         if before is not None:
@@ -106,7 +106,7 @@ class ExportJournal:
         raise AssertionError("there is always one more name")
 
     def write(self, target: Path, data: bytes, entry: ExportEntry, *, is_new: bool) -> None:
-        """Record `entry`, then put `data` at `target` in one step.
+        """Record `entry`, then put `data` at `target` atomically.
 
         Raises:
             OSError: it cannot be written, or something has appeared at a `target` that was new.
@@ -136,7 +136,7 @@ class ExportJournal:
         self._is_settled = False
 
     def settle(self) -> None:
-        """Drop all but the latest entries, if there are others."""
+        """Drop all but the latest entry of each transcript."""
         if not self._is_settled:
             lines = [f"{entries[-1].model_dump_json()}\n" for entries in self._entries.values()]
             with _draft(self._file, "".join(lines).encode()) as draft:
@@ -144,7 +144,7 @@ class ExportJournal:
             self._is_settled = True
 
     def remove_drafts(self) -> None:
-        """Remove drafts that were left behind when a process was killed."""
+        """Remove drafts left behind by a killed process."""
         for path in self._file.parent.glob(f"{self._file.name}-*{DRAFT_SUFFIX}"):
             path.unlink(missing_ok=True)
 
@@ -165,7 +165,7 @@ class ExportJournal:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Return the stamp of the regular file at `path`; None if there is none, or something else."""
+    """Return the stamp of the regular file at `path`; None if it is missing or something else."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -204,7 +204,7 @@ def _hash_of(path: Path) -> str:
 
 
 def _names(stem: str) -> Iterator[str]:
-    """Yield names for the file of a transcript, the best first; all are plain, and none is hidden."""
+    """Yield file names for a transcript, best first; all are plain, and none is hidden."""
     plain = re.sub(r"[^\w .-]", "_", stem)
     plain = re.sub(r"^[ .-]", "_", plain)
     short = plain.encode()[:MAX_NAME_BYTES].decode(errors="ignore")

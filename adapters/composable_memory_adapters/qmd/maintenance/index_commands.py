@@ -1,4 +1,4 @@
-"""Runs `qmd update` and `qmd embed`, parses their reports, and erases from the index what is forgotten."""
+"""Runs `qmd update` and `qmd embed`, parses their reports, and erases forgotten lines from the index."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ INDEX = ("--index", "index")
 PATIENT = RetryPolicy(tries=3, first_wait_s=0.5, jitter=0.0, max_wait_s=1.0)
 ONCE = RetryPolicy(tries=1)
 SPARE_S = 30.0
-"""Time beyond the limit that QMD itself is given, to load its model and to shut down."""
+"""Added to QMD's own time limit, for loading its model and shutting down."""
 
 KEEP_BYTES = 256 * 1024
 """QMD's reports are short; of other output, such as progress, only the end is kept."""
@@ -44,7 +44,7 @@ _DAMAGED = re.compile(r"database disk image is malformed|file is not a database|
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many documents of a collection an update added, changed, left alone and removed."""
+    """How many documents of a collection an update added, changed, left unchanged and removed."""
 
     new: int = 0
     updated: int = 0
@@ -53,7 +53,7 @@ class Counts:
 
     @property
     def files(self) -> int:
-        """Return how many there are now."""
+        """Return the present number of files."""
         return self.new + self.updated + self.unchanged
 
 
@@ -70,7 +70,7 @@ class UpdateOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedOutcome:
-    """What an embedding did: `elsewhere` if another process is doing it; `problem` if chunks failed."""
+    """The result of an embedding: `elsewhere` if another process is doing it; `problem` if chunks failed."""
 
     state: Literal["done", "elsewhere"] = "done"
     chunks: int = 0
@@ -78,7 +78,7 @@ class EmbedOutcome:
 
 
 class IndexCommands:
-    """Runs QMD's commands for its index; `pace` is the clock between two tries."""
+    """Runs QMD's index commands; `pace` is the clock for pauses between tries."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class IndexCommands:
         self._pace = pace
 
     async def update(self, *, is_patient: bool = False, force: bool = False) -> UpdateOutcome:
-        """Run `qmd update`, which looks at all files of its collections.
+        """Run `qmd update`, which checks all files of its collections.
 
         If the database is busy or time runs out, `is_patient` makes up to three attempts. With `force` a
         damaged database is set aside under another name, and a new one is made.
@@ -110,7 +110,7 @@ class IndexCommands:
         )
 
     async def embed(self, *, force: bool = False) -> EmbedOutcome:
-        """Run `qmd embed`, which embeds what has no vectors yet; with `force` everything.
+        """Run `qmd embed`, which embeds what has no vectors yet, or everything with `force`.
 
         Raises:
             BackendError: QMD failed; the vectors it had made stay.
@@ -150,7 +150,7 @@ class IndexCommands:
 
     @asynccontextmanager
     async def _updating(self, operation: str) -> AsyncIterator[float]:
-        """Hold the lock of those who change the index; yields how long a command may take."""
+        """Hold the lock for changing the index; yield the time limit of a command."""
         limit_s = self._settings.update_timeout_ms / 1000
         lock = self._home.root / "update.lock"
         async with file_lock(lock, owner=BACKEND_ID, patience_s=limit_s) as is_ours:
@@ -212,7 +212,7 @@ SELECT DISTINCT path, doc FROM documents JOIN content USING (hash) WHERE active 
 
 
 async def documents_saying(index_file: Path, wanted: Forgetting) -> tuple[str, ...]:
-    """Return the documents of an index that say some lines, by their paths; none where it cannot be read."""
+    """Return the paths of the documents in an index that contain some lines; none if it is unreadable."""
     phrases = {one.said for text in wanted.texts for one in statements_of(text) if one.is_recognisable}
 
     def find(connection: Connection) -> set[str]:
@@ -230,10 +230,10 @@ async def documents_saying(index_file: Path, wanted: Forgetting) -> tuple[str, .
 
 
 async def scrub(index_file: Path) -> None:
-    """Leave nothing in an index of what QMD has deleted; a damaged copy that was set aside goes.
+    """Scrub what QMD has deleted from an index; a damaged copy that was set aside is removed.
 
     Raises:
-        BackendUnavailable: another process keeps that from being done.
+        BackendUnavailable: another process prevents it.
     """
     try:
         async with SqliteFile.open(index_file, readers=1) as file:

@@ -1,4 +1,4 @@
-"""What is known about updates and embeddings, the file that keeps it, and when the next one is due."""
+"""The state of updates and embeddings, its file, and when the next update or embedding is due."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -18,17 +18,17 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 _backoff_s = partial(backoff_s, first_s=60.0, cap_s=3600.0)
 NUDGE_PAUSE_S = 2.0
-"""Least time between two updates that searches ask for because they find changed files."""
+"""Minimum time between two updates requested by searches that find changed files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceState:
     """What the processes of one memory have done for its index; they share it in a file.
 
-    `last_update` is when the last successful update began: what changed before that is in the index.
-    `last_attempt` is when the last one ended, successful or not, and `counts` are the documents of each
-    collection then. After `failures` in a row, `problem` is the last one. The same goes for embeddings, with
-    the model that the settings named; `pending` documents are new or changed since the last successful one.
+    `last_update` is when the last successful update began: earlier changes are in the index. `last_attempt`
+    is when the last one ended, successful or not, and `counts` are the documents of each collection then.
+    After `failures` in a row, `problem` is the last one. The same applies to embeddings, with the model in
+    the settings; `pending` documents are new or changed since the last successful one.
     """
 
     last_update: AwareDatetime | None = None
@@ -45,7 +45,7 @@ class MaintenanceState:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "MaintenanceState":
-        """Parse a state; if that is not possible, return a new one."""
+        """Parse a state; return a new one if that fails."""
         try:
             return _ADAPTER.validate_json(text)
         except ValidationError:
@@ -60,7 +60,7 @@ class MaintenanceState:
         return max(self, other, key=_latest)
 
     def without_index(self) -> "MaintenanceState":
-        """Return the state for a QMD database that does not exist, or not any more."""
+        """Return the state for a QMD database that does not exist, or no longer exists."""
         return replace(self, last_update=None, counts={}, pending=0, last_embed=None)
 
     def updated(self, outcome: UpdateOutcome, *, began: datetime, now: datetime) -> "MaintenanceState":
@@ -94,7 +94,7 @@ class MaintenanceState:
         )
 
     def embedding_blocked(self, problem: str) -> "MaintenanceState":
-        """Return the state after an embedding that could not even begin."""
+        """Return the state after an embedding that could not even start."""
         return replace(self, embed_problem=problem)
 
     def embedding_failed(self, problem: str, *, now: datetime) -> "MaintenanceState":
@@ -109,7 +109,7 @@ StateChange = Callable[[MaintenanceState], MaintenanceState]
 
 
 class MaintenanceStateFile:
-    """The state of one home; `state` is what was known when it was last read."""
+    """The state of one home; `state` is what was last read."""
 
     def __init__(self, home: Home) -> None:
         self._file = home.root / "upkeep.json"
@@ -123,7 +123,7 @@ class MaintenanceStateFile:
             self.state = await asyncio.to_thread(self._read)
 
     async def apply(self, change: StateChange) -> None:
-        """Record what has happened; if the file cannot be written, only this process knows."""
+        """Record an event; if the file cannot be written, only this process knows."""
         async with self._lock:
             self.state = await asyncio.to_thread(self._apply, change)
 
@@ -141,7 +141,7 @@ class MaintenanceStateFile:
 
 
 def pause_s(settings: UpdateSettings) -> float:
-    """Return the least time between scheduled updates; 0 if there are none."""
+    """Return the minimum time between scheduled updates; 0 if there are none."""
     return max(settings.interval, settings.debounce_ms / 1000) if settings.interval > 0 else 0.0
 
 
@@ -153,7 +153,7 @@ def wait_s(state: MaintenanceState, settings: UpdateSettings, *, now: datetime) 
 
 
 def may_nudge(state: MaintenanceState, *, now: datetime) -> bool:
-    """Return whether a search may ask for an update: not right after one, with back-off after failures."""
+    """Return whether a search may request an update: not right after one, with back-off after failures."""
     least = max(NUDGE_PAUSE_S, _backoff_s(state.failures))
     return state.last_attempt is None or not 0.0 <= _age_s(state.last_attempt, now) < least
 

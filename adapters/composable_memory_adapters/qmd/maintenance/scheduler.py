@@ -1,7 +1,7 @@
-"""Schedules the maintenance of QMD's index: session exports, updates, and embeddings now and then.
+"""Schedules the maintenance of QMD's index: session exports, updates, and occasional embeddings.
 
-Updates and embeddings may overlap, because an embedding can take half an hour; of each kind one runs at a
-time, for all callers.
+Updates and embeddings may overlap, because an embedding can take half an hour; only one of each kind runs at
+a time, for all callers.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class MaintenanceScheduler:
 
     @property
     def problem(self) -> str | None:
-        """Return why the last update failed, or why there are no scheduled updates any more."""
+        """Return why the last update failed, or why scheduled updates have stopped."""
         return self.state.problem or self._defect
 
     @property
@@ -79,7 +79,7 @@ class MaintenanceScheduler:
         return self.state.last_attempt + timedelta(seconds=pause_s(self._settings.update))
 
     async def open(self) -> None:
-        """Read what earlier processes have done, and make the folder of the exported sessions."""
+        """Read the state left by earlier processes, and create the folder of the exported sessions."""
         await self._file.refresh()
         await self.exporter.open()
 
@@ -116,14 +116,14 @@ class MaintenanceScheduler:
         return report
 
     def nudge(self, reason: str) -> None:
-        """Ask for an update in the background because files have changed; does not wait, and never fails."""
+        """Request an update in the background because files have changed; does not wait, and never fails."""
         is_busy = self._nudged is not None or self._updates.is_one_waiting
         if not is_busy and may_nudge(self.state, now=self._services.clock()):
             self._nudged = self._spawn(self._update_in_background(reason))
             self._nudged.add_done_callback(self._forget_nudge)
 
     async def close(self) -> None:
-        """Stop what runs, commands of QMD included; calling it again does nothing."""
+        """Stop everything that runs, including QMD commands; a second call does nothing."""
         self._is_scheduled = False
         tasks = list(self._tasks)
         for task in tasks:
@@ -135,7 +135,7 @@ class MaintenanceScheduler:
     # --- in the background ----------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        # In an empty context, so that the work does not belong to the trace of the caller.
+        # In an empty context, so that the work is not part of the caller's trace.
         task = asyncio.create_task(work, name="qmd-maintenance", context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._end)

@@ -35,7 +35,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
 RECIPE = f"session-1/redaction-{REDACTION_VERSION}"
-"""How files are made; those with another recipe are made anew."""
+"""The version of the export format; files with another one are exported again."""
 
 JOURNAL = ".composable-memory"
 TRANSCRIPT_SUFFIX = ".jsonl"
@@ -43,12 +43,12 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 BLOCK_BYTES = 64 * 1024
 DAY_S = 86_400.0
 LOCK_PATIENCE_S = 5.0
-"""How long to wait while another process exports the same sessions; what it writes is enough for us."""
+"""How long to wait while another process exports the same sessions; its files will do for us."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ExportReport:
-    """How many files were written, left as they were and removed, and what went wrong."""
+    """How many files were written, left unchanged and removed, and what went wrong."""
 
     written: int = 0
     unchanged: int = 0
@@ -84,13 +84,13 @@ class SessionExporter:
         return state_dir / "agents" / file_name_of(self._services.agent_id) / "sessions"
 
     async def open(self) -> None:
-        """Make the folder of the exported sessions, so that QMD finds it from the start."""
+        """Create the folder of the exported sessions, so that QMD finds it from the start."""
         if self.folder is not None:
             with suppress(OSError):  # the next export reports it
                 await asyncio.to_thread(make_private_folder, self.folder)
 
     async def export(self, *, anew: bool = False) -> ExportReport:
-        """Export what has changed, or `anew` what would come out otherwise now; failures are in the report.
+        """Export what has changed, or with `anew` what would now come out differently; failures are reported.
 
         Raises:
             BackendUnavailable: the lock file cannot be opened.
@@ -104,7 +104,7 @@ class SessionExporter:
             return await self._export(source, folder, anew) if is_ours else ExportReport()
 
     async def _export(self, source: Path, folder: Path, anew: bool) -> ExportReport:
-        """Export in a thread; when cancelled, return only when the thread has stopped."""
+        """Export in a thread; if cancelled, return only after the thread has stopped."""
         stop = threading.Event()
         export = partial(
             export_sessions,
@@ -138,7 +138,7 @@ def export_sessions(
     The file of a transcript that is gone, or has not changed for `retention_days`, is removed. If
     `source_dir` is missing, nothing is removed: it may be on a disk that is not mounted. As soon as
     `is_cancelled` returns true, the rest is left for the next time. What `hide` blanks is not exported;
-    `anew` looks at transcripts that did not change as well.
+    `anew` also checks unchanged transcripts.
     """
     run = _Export(Path(os.path.realpath(source_dir)), export_dir, is_cancelled, hide, anew=anew)
     oldest = 0.0 if retention_days is None else now.timestamp() - retention_days * DAY_S
@@ -204,7 +204,7 @@ class _Export:
             journal.settle()
 
     def _transcripts(self) -> list[_Transcript] | None:
-        """Return the transcripts in the order of their names; None if their folder is not there."""
+        """Return the transcripts sorted by name; None if their folder is missing."""
         try:
             with os.scandir(self._source) as entries:
                 names = sorted(entry.name for entry in entries if entry.name.endswith(TRANSCRIPT_SUFFIX))
@@ -296,7 +296,7 @@ def _rendered(one: _Transcript, is_cancelled: Callable[[], bool]) -> str:
 
 
 def _lines(file: IO[bytes]) -> Iterator[str]:
-    """Yield the lines of a transcript that may be messages; those over the size limit are not."""
+    """Yield the lines of a transcript that may be messages, without those over the size limit."""
     while line := file.readline(MAX_LINE_BYTES):
         is_whole = len(line) < MAX_LINE_BYTES or line.endswith(b"\n")
         while not line.endswith(b"\n") and (rest := file.readline(BLOCK_BYTES)):

@@ -1,4 +1,4 @@
-"""The QMD server of a home: found or started, shared between processes, watched, and restarted."""
+"""The QMD server of a home: found or started, shared between processes, supervised, and restarted."""
 
 import asyncio
 from collections.abc import Sequence
@@ -33,10 +33,10 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 RECORD = "daemon.json"
 LOCK = "daemon.lock"
 HEALTH_S = 10.0
-"""How long a health check may take; a server that is loading a model answers late."""
+"""Time limit of a health check; a server that is loading a model answers late."""
 
 POLL_S = 5.0
-"""Pause between two looks at whether the server of another process is still there."""
+"""Pause between two checks whether another process's server is still there."""
 
 MOMENT_S = 1.0
 STEADY_S = 60.0
@@ -49,16 +49,16 @@ State = Literal["off", "starting", "running", "failed"]
 
 
 def pause_s(failures: int) -> float:
-    """Return the seconds before the next start: none at first, then 1 s, doubling to 60 s.
+    """Return the seconds until the next start: none at first, then 1 s, doubling to 60 s.
 
-    `failures` counts the servers in a row that did not start, or that ended soon.
+    `failures` counts the servers in a row that did not start, or that ended early.
     """
     return backoff_s(failures - 1, first_s=1.0, cap_s=60.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonStatus:
-    """The state of QMD's server: `off` if none is wanted; `failed` until it is tried again.
+    """The state of QMD's server: `off` if none is wanted; `failed` until the next attempt.
 
     `is_ours` means that this process started it.
     """
@@ -71,10 +71,10 @@ class DaemonStatus:
 
 
 class Daemon:
-    """The QMD server of a home, shared between processes; keeps `Transport`.
+    """The QMD server of a home, shared between processes; implements `Transport`.
 
-    Nothing is done before `start` or `find`. Close it: a server that was started here ends with that, and at
-    the latest with this process.
+    Nothing happens before `start` or `find`. Close it to stop a server that it started, which otherwise ends
+    with this process.
     """
 
     name: TransportName = "daemon"
@@ -105,12 +105,12 @@ class Daemon:
 
     @property
     def is_up(self) -> bool:
-        """Return whether the server was running when it was last looked at."""
+        """Return whether the server was running at the last check."""
         return self._state == "running"
 
     @property
     def status(self) -> DaemonStatus:
-        """Return the state of the server, as far as is known."""
+        """Return the state of the server, as far as it is known."""
         record = self._record
         return DaemonStatus(
             state=self._state,
@@ -121,7 +121,7 @@ class Daemon:
         )
 
     def start(self) -> None:
-        """Keep a server running from now on, in the background: find one, or start one if that is allowed."""
+        """Keep a server running in the background from now on: find one, or start one if allowed."""
         if self._settings.enabled and self._may_start and self._supervision is None and not self._is_closed:
             self._set_state("starting")
             self._supervision = asyncio.create_task(self._supervise(), name="qmd-daemon")
@@ -131,9 +131,9 @@ class Daemon:
         return self._settings.enabled and not self._is_closed and await self._found() is not None
 
     async def check_index(self) -> None:
-        """Stop using the server if QMD's database was replaced since it opened it; a new one is started then.
+        """Stop using the server if QMD's database was replaced since it opened it; a new one is then started.
 
-        Without this call it takes some seconds to be noticed.
+        Without this call, that takes some seconds to be noticed.
         """
         record = self._record
         if record is not None and await self._is_outdated(record) and self._record is record:
@@ -153,7 +153,7 @@ class Daemon:
             raise
 
     async def close(self) -> None:
-        """Stop the server if it was started here; calling it again does nothing."""
+        """Stop the server if it was started here; a second call does nothing."""
         self._is_closed = True
         if self._supervision is not None:
             self._supervision.cancel()
@@ -217,7 +217,7 @@ class Daemon:
         return self._use(record)
 
     def _recorded(self) -> ServerRecord | None:
-        """Return the record of a server that runs on this machine; blocks."""
+        """Return the record of a server that is running on this machine; blocks."""
         record = read_record(self._file)
         return record if record is not None and record.runs_here else None
 
@@ -245,7 +245,7 @@ class Daemon:
             self._doubt.clear()
             if await self._is_outdated(record):
                 return REPLACED
-            # If it does not answer because it has just ended, the reason arrives within a moment.
+            # If it does not answer because it has just ended, the reason arrives shortly.
             if not await self._is_healthy(record) and not await comes_first(ended(), asyncio.sleep(MOMENT_S)):
                 return "QMD's server does not answer"
         return await ended()
@@ -256,13 +256,13 @@ class Daemon:
             await comes_first(self._doubt.wait(), asyncio.sleep(POLL_S))
 
     async def _withdrawn(self, record: ServerRecord) -> str:
-        """Wait until the server of another process is gone; nobody notifies us, so this polls."""
+        """Wait until another process's server is gone; nobody notifies us, so this polls."""
         while await asyncio.to_thread(self._recorded) == record:  # noqa: ASYNC110 - see above
             await asyncio.sleep(POLL_S)
         return "the process that started QMD's server has stopped it"
 
     async def _is_outdated(self, record: ServerRecord) -> bool:
-        """Return whether another database has replaced the one that the server has opened."""
+        """Return whether another database has replaced the one opened by the server."""
         index = await asyncio.to_thread(_identity, self._home.index_file)
         return record.index is not None and index is not None and index != record.index
 
@@ -291,7 +291,7 @@ def _failed(what: str) -> BackendUnavailable:
 
 
 def _identity(file: Path) -> str | None:
-    """Return what tells a file from one that replaces it; None without one. Blocks."""
+    """Return the identity of a file, which differs if it is replaced; None if it is missing. Blocks."""
     try:
         status = file.stat()
     except OSError:

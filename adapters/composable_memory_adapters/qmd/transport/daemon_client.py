@@ -28,14 +28,14 @@ from composable_memory_adapters.qmd.types import BACKEND_ID, Hit, SearchRequest
 
 MAX_ANSWER_BYTES = 4 * 2**20
 BASE = "http://localhost"
-"""The host name in a request; QMD refuses others."""
+"""The host name in a request; QMD rejects others."""
 
 EVENT_DATA = b"data:"
 
 # A server that runs on Node closes an idle connection after 5 s.
 LIMITS = httpx.Limits(max_connections=16, keepalive_expiry=3.0)
 
-# An MCP server may answer either way, and refuses clients that do not accept both.
+# An MCP server may answer either way, and rejects clients that do not accept both.
 HEADERS = {
     "accept": "application/json, text/event-stream",
     "accept-encoding": "identity",
@@ -68,7 +68,7 @@ class DaemonClient:
             return hits_of(_object(body).get("results"), encoded=True)
 
     async def is_healthy(self, *, timeout_s: float) -> bool:
-        """Return whether the server answers within `timeout_s` that it is well."""
+        """Return whether the server reports within `timeout_s` that it is healthy."""
         try:
             async with asyncio.timeout(timeout_s):
                 async with self._client.stream("GET", "/health") as response:
@@ -77,7 +77,7 @@ class DaemonClient:
             return False
 
     async def close(self) -> None:
-        """Close all connections; calling it again does nothing."""
+        """Close all connections; a second call does nothing."""
         await self._client.aclose()
 
     async def _post(self, url: str, payload: Mapping[str, JsonValue]) -> bytes:
@@ -95,7 +95,7 @@ class DaemonClient:
 
 
 def _tool_message(request: SearchRequest) -> dict[str, JsonValue]:
-    """Return the MCP message that lets QMD expand the query itself, which its REST interface cannot."""
+    """Return the MCP message that lets QMD expand the query itself, which its REST interface cannot do."""
     return {
         "jsonrpc": "2.0",
         "id": 1,
@@ -105,11 +105,11 @@ def _tool_message(request: SearchRequest) -> dict[str, JsonValue]:
 
 
 def _tool_results(body: bytes) -> object:
-    """Return the results in the answer to a tool call, which comes as JSON or as the data of an event.
+    """Return the results in the answer to a tool call, which is JSON or the data of an event.
 
     Raises:
         BackendError: the tool failed; its message decides which error.
-        BackendGarbled: the answer is no JSON object.
+        BackendGarbled: the answer is not a JSON object.
     """
     events = [line for line in body.splitlines() if line.startswith(EVENT_DATA)]
     message = _object(events[-1].removeprefix(EVENT_DATA) if events else body)

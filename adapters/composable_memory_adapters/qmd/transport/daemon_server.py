@@ -1,8 +1,8 @@
 """Starts and stops a QMD server that only this user can reach.
 
-QMD's server listens on a TCP port without any password, so every user of the machine could read the notes.
-A preloaded hook therefore makes its Node listen on a Unix socket instead, in a folder of this user alone.
-Where the hook is ignored (QMD under Bun), the given host name does not exist, so it cannot listen at all.
+QMD's server listens on a TCP port without any password, so every user of the machine could read the notes. A
+preloaded hook therefore makes its Node listen on a Unix socket in a private folder of this user. If the hook
+is ignored (QMD under Bun), the server cannot listen at all, because the given host name does not exist.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ OPERATION = "start its server"
 
 
 class QmdServer:
-    """A QMD server that this process started and has to `stop`; it never outlives the process."""
+    """A QMD server started by this process, which must `stop` it; it never outlives the process."""
 
     def __init__(self, process: GuardedProcess, output: "_Output", *, address: str, pid: int) -> None:
         self.address = address
@@ -61,12 +61,12 @@ class QmdServer:
         return server
 
     async def ended(self) -> str:
-        """Wait until the server ends for whatever reason, and return a message that says why."""
+        """Wait until the server ends for any reason, and return a message that says why."""
         code = await self._process.wait()
         return f"QMD's server ended with {code} ({self._output.last_line})"
 
     async def stop(self) -> None:
-        """Stop it; calling it again does nothing."""
+        """Stop it; a second call does nothing."""
         await self._process.stop()
         await asyncio.to_thread(_remove, Path(self.address))  # in case its guard was killed
 
@@ -75,7 +75,7 @@ async def _start(installation: Installation, home: Home, socket: Path) -> QmdSer
     """Return a server that listens.
 
     Raises:
-        BackendUnavailable: it ended before.
+        BackendUnavailable: it ended before that.
     """
     output = _Output()
     hook = f"--import=data:text/javascript,{quote(LISTEN_ON_SOCKET)}"
@@ -102,7 +102,7 @@ async def _start(installation: Installation, home: Home, socket: Path) -> QmdSer
 
 
 class _Output:
-    """The end of what a server prints, which is a line for each request."""
+    """The end of a server's output, which has a line for each request."""
 
     def __init__(self) -> None:
         self.listening = asyncio.Event()

@@ -1,15 +1,15 @@
-"""Asks QMD through mcporter, a command that calls the tools of MCP servers.
+"""Sends requests to QMD through mcporter, a command that calls the tools of MCP servers.
 
-mcporter gets a configuration of ours, in which `server_name` is this memory's own QMD. A server of that name
-in the user's configuration is ignored: it would search the user's own index, and QMD finds nothing, without
-any error, in collections that it does not know. mcporter's import of editors' configurations is turned off
-too. Users who want another configuration name it in the command: with `mcporter --config FILE`, only that
-file decides who is asked. A command in it is started here, with the environment of this memory's QMD and so
-with its index; a URL in it may be anywhere, and queries go there.
+mcporter gets our configuration, in which `server_name` is this memory's own QMD. A server with that name in
+the user's configuration is ignored: it would search the user's own index, and for unknown collections QMD
+finds nothing, without any error. mcporter's import of editors' configurations is turned off too. Users who
+want another configuration name it in the command: with `mcporter --config FILE`, only that file decides which
+server is used. A command in it is started here, with the environment of this memory's QMD and so with its
+index; a URL in it may be anywhere, and queries go there.
 
-mcporter's daemon keeps a server, and the models in it, loaded between requests. It runs as a child of ours in
-a folder of its own, because one that mcporter detaches would outlive us. While ours does not run, each
-request starts a server for itself.
+mcporter's daemon keeps a server, and the models in it, loaded between requests. It runs as our child in its
+own folder, because one detached by mcporter would outlive us. While ours does not run, each request starts
+its own server.
 """
 
 import asyncio
@@ -68,21 +68,21 @@ IDLE_MS = 1_800_000
 
 DAEMON_LIFE_S = 30 * 86_400.0
 RESTART_S = 60.0
-"""Least time between two starts of the daemon."""
+"""Minimum time between two starts of the daemon."""
 
 POLL_S = 0.05
 MAX_TIMEOUTS = 3
-"""After this many timeouts in a row, the daemon is taken to hang, and is ended."""
+"""After this many timeouts in a row, the daemon is assumed to hang, and is ended."""
 
 MAX_VALUES = 1000
-"""More lines of noisy output that could begin an answer are not looked at."""
+"""Limit of lines in noisy output that are tried as the beginning of an answer."""
 
 _ANSWER = re.compile(r"^[\[{]", re.MULTILINE)
 _NO_TOOL = re.compile(r"tool \S+ not found|unknown tool", re.IGNORECASE)
 
 
 def lacking(settings: McporterSettings, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return what is missing to start mcporter and how to get it, or None; looks at the disk."""
+    """Return what is missing to start mcporter and how to get it, or None; reads the disk."""
     try:
         words = _words(settings, environ)
     except BackendUnavailable as error:
@@ -93,7 +93,7 @@ def lacking(settings: McporterSettings, environ: Mapping[str, str] = os.environ)
 
 
 class Mcporter:
-    """Keeps `Transport`. Requests may run concurrently; `start` is for memories that stay open."""
+    """Implements `Transport`. Requests may run concurrently; `start` is for memories that stay open."""
 
     name: TransportName = "mcporter"
     is_up = True
@@ -111,12 +111,12 @@ class Mcporter:
 
     @property
     def is_warm(self) -> bool:
-        """Return whether mcporter's daemon runs, so that a request need not start a server."""
+        """Return whether mcporter's daemon is running, so that a request need not start a server."""
         return self._daemon_dir is not None
 
     @property
     def problem(self) -> str | None:
-        """Return why mcporter's daemon does not run although it should, as far as that is known."""
+        """Return why mcporter's daemon is not running although it should, if that is known."""
         return None if self.is_warm else self._problem
 
     def start(self) -> None:
@@ -137,7 +137,7 @@ class Mcporter:
                 timeout_s=timeout_s,
                 owner=BACKEND_ID,
                 operation=SEARCH,
-                has_grace=False,  # or the answer would come after the deadline
+                has_grace=False,  # otherwise the answer would come after the deadline
             )
         except BackendTimeout:
             self._note_timeout(daemon_dir)
@@ -148,7 +148,7 @@ class Mcporter:
         return _hits_in(reply, self._settings.server_name)
 
     async def close(self) -> None:
-        """End mcporter's daemon and the server in it; calling it again does nothing."""
+        """Stop mcporter's daemon and the server in it; a second call does nothing."""
         self._wants_daemon = False
         if self._daemon is not None:
             self._daemon.cancel()
@@ -191,7 +191,7 @@ class Mcporter:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _announce(self, folder: Path) -> None:
-        """Send requests to the daemon as soon as it has recorded where it listens."""
+        """Route requests to the daemon as soon as it has recorded where it listens."""
         while not await asyncio.to_thread(_is_listening, folder):  # noqa: ASYNC110 - it notifies nobody
             await asyncio.sleep(POLL_S)
         self._daemon_dir = folder
@@ -225,7 +225,7 @@ class Mcporter:
         return {"imports": [], "daemonIdleTimeoutMs": IDLE_MS, "mcpServers": servers}
 
     def _environ(self, daemon_dir: Path | None) -> dict[str, str]:
-        """Return QMD's environment, which its server inherits, and whether mcporter is to use its daemon."""
+        """Return QMD's environment, which its server inherits, and whether mcporter should use its daemon."""
         if daemon_dir is None:
             return {**self._home.environ, "MCPORTER_DISABLE_KEEPALIVE": "*"}
         kept = {"MCPORTER_KEEPALIVE": self._settings.server_name, "MCPORTER_DAEMON_DIR": str(daemon_dir)}
@@ -247,7 +247,7 @@ def _words(settings: McporterSettings, environ: Mapping[str, str]) -> list[str]:
 
 
 def _write_if_changed(file: Path, text: str) -> None:
-    # A daemon restarts when its configuration is newer than itself, so one that is right stays as it is.
+    # A daemon restarts if its configuration is newer than itself, so a correct one is left unchanged.
     try:
         if file.exists() and file.read_text(encoding="utf-8", errors="replace") == text:
             return
@@ -268,7 +268,7 @@ def _call(server: str, request: SearchRequest, timeout_s: float) -> list[str]:
 
 
 def _hits_in(reply: Reply, server: str) -> list[Hit]:
-    """Return the hits in what mcporter printed, whatever is printed around them.
+    """Return the hits in mcporter's output, whatever is printed around them.
 
     Raises:
         BackendError: the tool failed, could not be called, or its answer cannot be parsed.
@@ -293,7 +293,7 @@ def _values_in(stdout: str) -> Iterator[object]:
 
 
 def _failure(reply: Reply, answer: object, server: str) -> BackendError:
-    """Return why a call failed: QMD refused it, or mcporter could not reach QMD."""
+    """Return why a call failed: QMD rejected it, or mcporter could not reach QMD."""
     failed = answer if isinstance(answer, dict) else {}
     printed = _last_line(reply.stderr) or _last_line(reply.stdout)
     message = error_text(failed) or printed or "it printed nothing"

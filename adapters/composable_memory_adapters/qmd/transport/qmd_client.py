@@ -1,10 +1,10 @@
-"""Asks QMD: builds the request for a query, and sends it over the fast transport or by a process of its own.
+"""Queries QMD: builds the request for a query, and sends it over the fast transport or a separate process.
 
-QMD returns the documents that hold all the words of a search, each as a prefix. A natural-language question
-therefore finds nothing as it is: its content words are searched together, then singly and in pairs, and QMD
-fuses the lists. With 1,200 questions about up to 60 notes, in four languages, that finds the note with the
-answer for 97 to 100 %; the question as it is, for 0 to 18 %. What people type is not search syntax, so
-nothing in it may act as such.
+QMD returns the documents that contain all the words of a search, each as a prefix. A natural-language
+question therefore finds nothing as it is: its content words are searched together, then singly and in pairs,
+and QMD fuses the lists. For 1,200 questions about up to 60 notes, in four languages, that finds the note with
+the answer in 97 to 100 % of cases; the unchanged question, in 0 to 18 %. What people type is not search
+syntax, so nothing in it may act as such.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup, an
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FAST_SHARE = 0.5
-"""Share of the time limit that the fast transport gets before a process is started for the rest of it."""
+"""Share of the time limit for the fast transport, before a process is started for the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchReply:
-    """QMD's hits, and the transport that brought them."""
+    """QMD's hits, and the transport that returned them."""
 
     hits: Sequence[Hit]
     transport: TransportName
@@ -55,20 +55,20 @@ class QmdClient:
 
     @property
     def transport(self) -> TransportName:
-        """Return the transport that the next request will take, as far as is known."""
+        """Return the transport that the next request will use, as far as is known."""
         is_fast = self._fast is not None and self._fast_error is None and self._fast.is_up
         return self._fast.name if self._fast is not None and is_fast else self._process.name
 
     @property
     def fast_error(self) -> BackendError | None:
-        """Return why the fast transport failed when it was last tried; None if it did not."""
+        """Return why the fast transport failed on its last use; None if it did not."""
         return self._fast_error
 
     async def ask(self, request: SearchRequest, *, timeout_s: float) -> SearchReply:
         """Return what QMD finds within `timeout_s`.
 
         Raises:
-            BackendError: no transport brought an answer; the error is that of the last one tried.
+            BackendError: no transport returned an answer; the error is that of the last one tried.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -93,7 +93,7 @@ class QmdClient:
 
 
 class ProcessTransport:
-    """Keeps `Transport`: starts a `qmd` process for each request, which is slower but needs no server."""
+    """Implements `Transport` with a `qmd` process for each request, which is slower but needs no server."""
 
     name: TransportName = "process"
     is_up = True
@@ -111,7 +111,7 @@ class ProcessTransport:
             timeout_s=timeout_s,
             owner=BACKEND_ID,
             operation="search",
-            has_grace=False,  # or the answer would come after the deadline
+            has_grace=False,  # otherwise the answer would come after the deadline
         )
         if reply.code != 0:
             raise refusal(reply.code, reply.stdout, reply.stderr)
@@ -130,7 +130,7 @@ def _options(request: SearchRequest) -> list[str]:
 
 
 def _query_document(request: SearchRequest) -> str:
-    """Return the query: the text itself if QMD is to expand it, otherwise one line for each search."""
+    """Return the query: the text itself if QMD should expand it, otherwise one line for each search."""
     if request.expand:
         return request.text
     return "\n".join(f"{one.kind}: {one.text}" for one in request.searches)
@@ -142,7 +142,7 @@ MAX_CHARACTERS = 2_000
 MAX_SEARCHES = 10
 """Searches in one request at most; QMD runs them one after the other."""
 
-# What JavaScript takes for whitespace, and what would end the line or the text.
+# JavaScript's whitespace, and whatever would end the line or the text.
 _GAP = re.compile("[\\s\x00-\x1f\x7f-\x9f\ufeff\ud800-\udfff]+")
 _NEGATION = re.compile(r"^[-\u2010-\u2015\s]+|(?<=\s)[-\u2010-\u2015]+(?=\S)")
 _KIND = re.compile(r"^(lex|vec|hyde|expand|intent)\s*:", re.IGNORECASE)
@@ -151,7 +151,7 @@ _ARABIC = re.compile("[\u0610-\u06ff]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveMode:
-    """How queries are searched at the moment, and in what that falls short of the settings.
+    """The current search mode, and how it falls short of the settings.
 
     With `rerank`, QMD's language models expand the query and rerank the results.
     """
@@ -162,7 +162,7 @@ class EffectiveMode:
 
 
 def effective_mode(settings: QmdSettings, home: Home, *, has_embedded: bool) -> EffectiveMode:
-    """Return the search mode; without what vectors need, it is keyword search. Looks at the disk.
+    """Return the search mode; keyword search if vectors are unavailable. Reads the disk.
 
     Raises:
         BackendUnavailable: QMD's configuration cannot be read.
@@ -205,7 +205,7 @@ def degradation(code: DegradationCode, reason: str) -> Degradation:
 def request_of(
     query: str, *, mode: SearchMode, rerank: bool, collections: Sequence[str], limit: int
 ) -> SearchRequest | None:
-    """Return the request for `query`; None if there is neither a letter nor a digit in it.
+    """Return the request for `query`; None if it has neither a letter nor a digit.
 
     In the mode `query` with `rerank`, QMD's language models expand the text themselves.
     """
@@ -263,7 +263,7 @@ def _in_small_groups(words: Sequence[str], room: int) -> list[str]:
 
 
 def _as_written(keywords: KeywordQuery, line: str) -> list[str]:
-    """Return the terms as QMD's index may hold them: Arabic as written, the rest without inflection."""
+    """Return the terms as QMD's index may have them: Arabic as written, the rest without inflection."""
     written = {plain(word): word for word in words_of(line)}
     return [
         written.get(term, term) if _ARABIC.match(term) else _prefix(term, alternatives)
@@ -274,12 +274,12 @@ def _as_written(keywords: KeywordQuery, line: str) -> list[str]:
 
 
 def _prefix(term: str, alternatives: Sequence[Lookup]) -> str:
-    """Return the beginning that most forms of a term share, which QMD looks for as a prefix."""
+    """Return the beginning shared by most forms of a term, which QMD looks up as a prefix."""
     return term if len(alternatives) == 1 else alternatives[1].words[0]
 
 
 def _outside(phrases: Sequence[str], terms: Sequence[str]) -> Iterator[str]:
-    """Yield the terms that are not part of a phrase, which is searched anyway."""
+    """Yield the terms that are not part of a phrase, as phrases are searched anyway."""
     in_phrases = {word for phrase in phrases for word in words_of(phrase)}
     yield from (term for term in terms if term not in in_phrases)
 

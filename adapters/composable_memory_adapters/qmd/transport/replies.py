@@ -1,4 +1,4 @@
-"""Parses what QMD answers: hits from JSON, errors from what its command prints (pure)."""
+"""Parses QMD's answers: hits from JSON, errors from the command's output (pure)."""
 
 import json
 import re
@@ -19,7 +19,7 @@ BUSY = "its database is busy, because another QMD process is writing to it"
 
 SCHEME = "qmd://"
 MAX_ARRAYS = 64
-"""More places in noisy output that could begin an answer are not looked at."""
+"""Limit of places in noisy output that are tried as the beginning of an answer."""
 
 INSTALL = "`npm install -g @tobilu/qmd@latest` installs the current version"
 NEWER_NODE = "run it with Node 22 or newer; `pip install 'composable-memory[qmd]'` installs one"
@@ -34,7 +34,7 @@ _LINE_NUMBER = re.compile(r"^\d+: ?", re.MULTILINE)
 _BUSY = re.compile(r"database is locked|database table is locked|SQLITE_BUSY|SQLITE_LOCKED", re.IGNORECASE)
 _ERROR_LINE = re.compile(r"^(?:Uncaught )?(\w*Error(?: \[\w+\])?: .*)$", re.MULTILINE)
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-"""What colours a terminal and moves its cursor."""
+"""Escape sequences for colours and cursor movements."""
 _KEYWORDS_ONLY = "or set `searchMode: search`, which needs no model"
 _MODEL_PROBLEMS = (
     (
@@ -99,7 +99,7 @@ class _Item(BaseModel):
 
 
 def hits_in(stdout: str, stderr: str) -> list[Hit]:
-    """Return the hits that a `qmd` command with `--json` printed, whatever is printed around them.
+    """Return the hits printed by a `qmd` command with `--json`, whatever is printed around them.
 
     Raises:
         BackendUnavailable: it found nothing because a model could not be used, although it exited with 0.
@@ -121,7 +121,7 @@ def hits_in(stdout: str, stderr: str) -> list[Hit]:
 
 
 def hits_of(items: object, *, encoded: bool) -> list[Hit]:
-    """Return the hits in the decoded items of an answer, in their order.
+    """Return the hits in the decoded items of an answer, in the same order.
 
     `encoded` means that file names are percent-encoded, as they are in QMD's REST answers.
 
@@ -164,7 +164,7 @@ def _ended_by(signal: str, operation: str) -> BackendUnavailable:
 def _known_problem(
     output: str, problems: Sequence[tuple[re.Pattern[str], str, str]], operation: str
 ) -> BackendUnavailable | None:
-    """Return the error for the first of the `problems` that the output tells of."""
+    """Return the error for the first of the `problems` reported in the output."""
     for pattern, what, fix in problems:
         if found := pattern.search(output):
             return _unavailable(operation, what.format(*found.groups()), fix)
@@ -200,7 +200,7 @@ def _arrays_in(stdout: str) -> Iterator[object]:
 
 
 def decoded(text: str, starts: Iterable[int]) -> Iterator[object]:
-    """Yield the JSON values that begin at these places of a text, as far as they are some."""
+    """Yield the JSON values that begin at these places of a text, if there are any."""
     decoder = json.JSONDecoder()
     for start in starts:
         try:
@@ -237,7 +237,7 @@ def _hit(item: object, at: int, *, encoded: bool) -> Hit:
 
 
 def _snippet(text: str) -> tuple[int, int, str]:
-    """Return where a snippet begins and how many lines it has, 0 if unknown, and its bare text.
+    """Return where a snippet begins, its number of lines (0 if unknown), and its bare text.
 
     Answers over HTTP number every line, even the header, so that their line numbers are off by one.
     """
@@ -254,7 +254,7 @@ TOOL = "query"
 
 
 def arguments_of(request: SearchRequest) -> dict[str, JsonValue]:
-    """Return a request as the tool takes it; QMD's REST interface takes the same for given searches."""
+    """Return the arguments of the tool call; QMD's REST interface takes the same for given searches."""
     what: dict[str, JsonValue] = {"query": request.text}
     if not request.expand:
         searches: list[JsonValue] = [{"type": one.kind, "query": one.text} for one in request.searches]
@@ -268,7 +268,7 @@ def arguments_of(request: SearchRequest) -> dict[str, JsonValue]:
 
 
 def has_failed(result: object) -> bool:
-    """Return whether the tool, or the call of it, has failed."""
+    """Return whether the tool or its call has failed."""
     return isinstance(result, dict) and bool(result.get("isError") or result.get("error"))
 
 
