@@ -1,4 +1,4 @@
-"""Extractors of entities and relations, by rules that need no model."""
+"""Rule-based extractors of entities and relations, which need no model."""
 
 from composable_memory_adapters.extractors.heuristic import HeuristicExtractor
 

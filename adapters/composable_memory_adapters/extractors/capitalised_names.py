@@ -1,4 +1,4 @@
-"""Finds the names in a sentence of a language with capitals, and guesses the kind of each (pure)."""
+"""Finds the names in a sentence of a language with capital letters, and guesses their kinds (pure)."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -24,11 +24,12 @@ from composable_memory_adapters.extractors.sentence_times import DAY_NAMES, MONT
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 UNSURE = "Concept"
-"""The kind of a name of which nothing more is known."""
+"""The kind of a name about which nothing more is known."""
 
 MAX_NAME_WORDS = 6
 
-# Patterns have no class for capital letters, and `\w` and `\b` see no edge between Latin and Chinese.
+# Regular expressions have no class for capital letters, and `\w` and `\b` see no boundary between Latin and
+# Chinese.
 UPPER = "".join(re.escape(chr(n)) for n in range(0x530) if chr(n).isupper())
 LETTER = r"0-9A-Za-zÀ-ÖØ-öø-ɏͰ-ԯ"
 _WORD = rf"[{UPPER}](?:[{LETTER}+#]|['’.&-](?=[{LETTER}]))*"
@@ -88,7 +89,7 @@ _NO_NAME_ENDING = re.compile(r".{3,}(?:ing|ed|ly|ung|heit|keit|schaft|ción)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """A name where it stands; one that is not `sure` may be any word, unless it is found elsewhere."""
+    """A name and its position; unless it is `sure`, it counts only if the name occurs elsewhere."""
 
     start: int
     end: int
@@ -98,12 +99,12 @@ class Mention:
 
 
 def is_no_entity(label: str) -> bool:
-    """Return whether a label is a date, a day, a number, or the name of a file, which nothing is about."""
+    """Return whether a label is a date, a day, a number or a file name, which are never entities."""
     return _NO_ENTITY.fullmatch(label.strip()) is not None
 
 
 def without_files(text: str) -> str:
-    """Return a sentence in which addresses and names of files are left out; repositories stay."""
+    """Remove addresses and file names from a sentence; repositories stay."""
 
     def kept(match: re.Match[str]) -> str:
         repository = _REPOSITORY.search(match[0])
@@ -113,13 +114,13 @@ def without_files(text: str) -> str:
 
 
 def mentions_in(text: str, known: Collection[str] = ()) -> list[Mention]:
-    """Return the names in a sentence in their order, none within another.
+    """Return the names in a sentence in order, without overlaps.
 
-    `known` are casefolded names of people that are certain, such as those who speak.
+    `known` has casefolded names of people that are certain, such as the speakers.
     """
     found: list[Mention] = []
     candidates = (*_marked(text), *_capitalised(text, known))
-    # A ticket in "Ticket DSP-118" is the name; "GitHub" in "GitHub Actions" is a part of one.
+    # In "Ticket DSP-118" the ticket is the name; "GitHub" in "GitHub Actions" is part of one.
     for mention in sorted(candidates, key=lambda one: (not _CODE.search(one.label), one.start - one.end)):
         if all(mention.end <= one.start or mention.start >= one.end for one in found):
             found.append(mention)
@@ -127,8 +128,7 @@ def mentions_in(text: str, known: Collection[str] = ()) -> list[Mention]:
 
 
 def _marked(text: str) -> Iterator[Mention]:
-    """Yield names that are written as no other words are: handles, tickets, identifiers, and what is "
-    "quoted."""
+    """Yield names recognisable by their form: handles, tickets, identifiers, and quoted text."""
     for match in _MARKED.finditer(text):
         kind = match.lastgroup or UNSURE
         label = match[kind]
@@ -144,7 +144,7 @@ def _marked(text: str) -> Iterator[Mention]:
 
 
 _Words: TypeAlias = Sequence[tuple[int, str]]
-"""Words with where each begins in the sentence."""
+"""Words and their positions in the sentence."""
 
 
 def _capitalised(text: str, known: Collection[str]) -> Iterator[Mention]:
@@ -171,14 +171,13 @@ def _capitalised(text: str, known: Collection[str]) -> Iterator[Mention]:
 
 
 def _is_title(line: str) -> bool:
-    """Return whether a line has none of the words that make a sentence, as a title or an item of a list."""
+    """Return whether a line is a title or a list item, without the words that make a sentence."""
     first = line.split(None, 1)[0]
     return not (_LOWER_WORD.search(line) or _bare(first.rstrip(",!:")).casefold() in NOT_NAMES | OPENERS)
 
 
 def _german(text: str, mention: Mention) -> Mention | None:
-    """Return a name among German nouns, which all have a capital: it has no article, and often a "
-    "preposition."""
+    """Return a name among German nouns, which are all capitalised: no article, and often a preposition."""
     folded = mention.label.casefold()
     if mention.kind == "Technology" or mention.kind == "Tool":
         return mention
@@ -191,7 +190,7 @@ def _german(text: str, mention: Mention) -> Mention | None:
 
 
 def _split(words: _Words, known: Collection[str], opens: int | None, *, is_german: bool) -> Iterator[_Words]:
-    """Cut a run at words that are no names, such as the month in "Oslo March"."""
+    """Split a run at words that are not part of a name, such as the month in "Oslo March"."""
     part: list[tuple[int, str]] = []
     following = [_bare(word).casefold() for _, word in words[1:]] + [""]
     for (start, word), after in zip(words, following, strict=True):
@@ -226,7 +225,7 @@ def _trimmed(words: _Words) -> Iterator[_Words]:
 
 
 def _mention(text: str, words: _Words, known: Collection[str]) -> Mention | None:
-    """Return the name that words make, without a title before it; None if they make none."""
+    """Return the name that the words form, without a preceding title; None if they form none."""
     has_title = len(words) > 1 and _bare(words[0][1]).casefold() in TITLES
     named = words[1:] if has_title else words
     start, label = named[0][0], _bare(" ".join(word for _, word in named))
@@ -239,8 +238,7 @@ def _mention(text: str, words: _Words, known: Collection[str]) -> Mention | None
 
 
 def _opens_surely(text: str, mention: Mention) -> bool:
-    """Return whether the first word of a sentence is a name: one that is written as such, or does "
-    "something."""
+    """Return whether the first word of a sentence is a name: by its form, or because it acts."""
     folded = mention.label.casefold()
     if folded in PLACES:
         return True
@@ -248,7 +246,7 @@ def _opens_surely(text: str, mention: Mention) -> bool:
 
 
 def _kind(text: str, mention: Mention, known: Collection[str]) -> str:
-    """Guess what a name stands for: by lists, by its last word, then by the words around it."""
+    """Guess the kind of a name: by lists, by its last word, then by the words around it."""
     folded = mention.label.casefold()
     words = folded.split()
     if folded in known or (_is_first_name(words[0]) and len(words) < 4):
@@ -284,6 +282,6 @@ def _listed_kind(folded: str) -> str | None:
 
 
 def _bare(word: str) -> str:
-    """Return a word without the possessive and the stops at its end."""
+    """Return a word without possessive and trailing punctuation."""
     word = word.rstrip(".&-'’")
     return word[:-2] if word.endswith(("'s", "’s")) else word

@@ -1,4 +1,4 @@
-"""Reads names and relations in Chinese, which has neither capitals nor spaces between words (pure)."""
+"""Extracts names and relations from Chinese, which has neither capitals nor word spaces (pure)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ _S = rf"^(?P<s>{_X}(?:[和与跟、]{_X})*?)??"
 _O = r"(?P<o>[^，。；！？,.!?了]{1,24}?)"
 _END = r"了?(?=[，。；！？,.!?]|$)"
 _FOR = r"(?:了?快?[\d一二两三四五六七八九十几半多]+(?:年|个月|天|周)多?了)?"
-"""For how long something has been so; without 了 at its end it may be over."""
+"""How long something has been the case; without a final 了 it may be over."""
 _A_PET = r"(?:[一两三四]|\d)[只条个匹](?:小|大|母|公)?(?:[狗猫龟兔鸟马]|鹦鹉|仓鼠|乌龟|兔子|猫咪|狗狗)"
 _PARTS = {
     "{A_PET}": _A_PET,
@@ -101,7 +101,7 @@ _ROLE_OF = tuple(
 )
 _UNIQUE = {"CEO", "PRESIDENT", "CHAIR", "LEAD", "HEAD", "MANAGER"}
 _UNFIT = {type_: re.compile(pattern) for type_, pattern in _TABLES["unfit"].items()}
-"""How the object of a relation cannot look."""
+"""Patterns that the object of a relation must not match."""
 _OF_MINE = re.compile("[我你他她们]")
 
 
@@ -128,7 +128,7 @@ def chinese_mentions(text: str) -> list[Mention]:
 
 
 def chinese_relations(sentence: str, fact: str, scene: Scene) -> list[ExtractedRelation]:
-    """Return what a sentence states."""
+    """Return the relations that a sentence states."""
     if _HEDGES.search(sentence):
         return []
     found: dict[tuple[str, str, str], ExtractedRelation] = {}
@@ -157,7 +157,7 @@ def chinese_relations(sentence: str, fact: str, scene: Scene) -> list[ExtractedR
 def _stated(said: str, scene: Scene, subjects: tuple[str, ...]) -> Iterator[Stated]:
     said = re.sub(r"[。！!.]$", "", said.strip())
     clause = _ADVERBS.sub("", said).strip()
-    # "陈磊很高": without the adverb the name would not end there.
+    # In "陈磊很高", the adverb marks the end of the name.
     if kin := _KIN_OF.match(said) or _KIN_OF.match(clause):
         of = scene.speaker if kin["of"].startswith("我") else _subject(kin["of"], scene)
         if of:
@@ -215,7 +215,7 @@ def _by_frame(
 
 
 def _subject(words: str, scene: Scene, *, is_person: bool = True) -> str | None:
-    """Return whom the words before a verb name: the person at their end, or all of them if they are few."""
+    """Return the subject named before a verb: the person at the end, or all the words if they are few."""
     words = words.strip()
     if _WE.match(words):
         return scene.speaker
@@ -230,8 +230,10 @@ def _subject(words: str, scene: Scene, *, is_person: bool = True) -> str | None:
 
 
 def _object(words: str) -> str | None:
-    """Return what the words after a verb name, without measure and "
-    "possessor: "the Tencent in Beijing" is Tencent."""
+    """Return the object after a verb, without measure word and possessor.
+
+    For "the Tencent in Beijing" it is Tencent.
+    """
     words = re.sub(r"^(?:了|着|过)|(?:了|啊|呀|吧)$", "", words.strip())
     words = re.sub(r"^(?:[一两三四几]|\d)[只条辆台套匹个家座]", "", words)
     words = re.sub(r"[里内]$", "", words)

@@ -1,11 +1,11 @@
-"""What a sentence must look like to state a relation, in English, German and Spanish.
+"""The sentence patterns that state a relation, in English, German and Spanish.
 
-The templates and their words stand in `grammar.toml`, all other words in `word_lists.toml`. A template is a
-pattern over a clause whose names and pronouns are single marks: `WHO` is one or several subjects, or none
-where the clause goes on about those before; `WHOM` subjects that stand elsewhere; `NAME` names, `FROM` one
-that something is taken from, `TRADE` what somebody is by trade, `PET` an animal, `WORDS` a few words that
-need be no names. They are tried in this order, and what one has read no other reads again. What fits none
-states nothing.
+The templates and their words are in `grammar.toml`, all other words in `word_lists.toml`. A template is a
+pattern over a clause in which names and pronouns are replaced by marks: `WHO` is one or more subjects, or
+none if the clause continues about the previous ones; `WHOM` is subjects in another position; `NAME` is names,
+`FROM` a name that something is taken from, `TRADE` an occupation, `PET` an animal, and `WORDS` a few words
+that need not be names. Templates are tried in this order, and no text is matched twice. A clause that matches
+none states nothing.
 """
 
 import re
@@ -21,9 +21,9 @@ _LISTS = {name: frozenset(words.split()) for name, words in tables(__package__, 
 
 TITLES: Final = _LISTS["titles"]
 GREETINGS: Final = _LISTS["greetings"]
-"""What opens a remark and names nobody."""
+"""Words that open a remark and name nobody."""
 LANGUAGES: Final = _LISTS["languages"]
-"""What people speak, and where things are from: "Italian food" has no name in it."""
+"""Languages and origins: "Italian food" has no name in it."""
 NOT_NAMES: Final = (
     GREETINGS
     | LANGUAGES
@@ -32,18 +32,18 @@ NOT_NAMES: Final = (
     | frozenset(DAYS_BACK)
     | _LISTS["not_names"]
 )
-"""Words that begin with a capital only where a sentence does."""
+"""Words capitalised only at the start of a sentence."""
 SPANISH_I: Final = _LISTS["spanish_i"]
-"""What begins a sentence in Spanish whose subject is who speaks."""
+"""Words that start a Spanish sentence whose subject is the speaker."""
 OPENERS: Final = SPANISH_I | _LISTS["openers"]
-"""Words that are no names where they open a sentence."""
+"""Words that are not names at the start of a sentence."""
 GERMAN_NOUNS: Final = _LISTS["german_nouns"]
-"""Frequent German nouns, which have a capital as names have."""
+"""Frequent German nouns, which are capitalised like names."""
 ARTICLES: Final = _LISTS["articles"]
 PLACES: Final = _LISTS["places"]
 OF_A_PLACE: Final = _LISTS["of_a_place"]
 ABBREVIATIONS: Final = _LISTS["abbreviations"]
-"""Words whose full stop ends no sentence."""
+"""Words whose full stop does not end a sentence."""
 ORGANISATION_WORDS: Final = _LISTS["organisation_words"]
 EVENT_WORDS: Final = _LISTS["event_words"]
 TECHNOLOGIES: Final = _LISTS["technologies"]
@@ -54,21 +54,21 @@ _TABLES: Final = tables(__package__, "grammar.toml")
 
 
 def any_of(name: str, of: Mapping[str, str] = _TABLES) -> str:
-    """Return the lines of a table as the alternatives of one pattern."""
+    """Join the lines of a table to alternatives of one pattern."""
     return "|".join(of[name].strip().split("\n"))
 
 
 EXCLUSIVE: Final = frozenset(_TABLES["exclusive"].split())
-"""Relations that an entity has one of at a time."""
+"""Relations of which an entity has only one at a time."""
 
 ONE_HOLDER: Final = frozenset(_TABLES["one_holder"].split())
-"""Relations to an entity that one other has at a time."""
+"""Relations whose target has only one source at a time."""
 
 KINDS_OF_ENDS: Final[Mapping[str, tuple[str, str]]] = _TABLES["kinds_of_ends"]
-"""What a relation tells of the kinds of its ends."""
+"""The kinds of source and target that a relation implies."""
 
 UNFIT: Final[Mapping[str, Sequence[str]]] = _TABLES["unfit"]
-"""Kinds of names that cannot be the object of a relation."""
+"""Kinds of names that cannot be the target of a relation."""
 
 MARK: Final = "[\ue000-\uf7ff]"
 LIST: Final = rf"{MARK}(?:(?:, (?:and |und |y )?| (?:and|und|y|e|&|sowie) ){MARK})*"
@@ -76,7 +76,7 @@ _SUBJECTS: Final = rf"{MARK}(?:(?:, {MARK})*,? (?:and|und|y|e|&|sowie) {MARK})?"
 _DET = r"(?:(?:the|an?|my|our|his|her|their|der|die|das|dem|den|ein|eine|einen|el|la|los|las|un|una|mi|su) )?"
 _CALLED = r"(?:[a-zäöüñ-]+(?: [a-zäöüñ-]+)? (?:called|named|namens|llamad[oa]|que se llama) )?"
 _GOES_ON = r"|(?<=, )(?=(?:is|are|lives|works|speaks|uses|owns) ))"
-"""After what was put between commas: "Omar, who leads Falcon, is based in Cairo"."""
+"""Continues after an insertion between commas: "Omar, who leads Falcon, is based in Cairo"."""
 _PARTS = {
     "WHO ": rf"(?:(?:^|(?<=\bsince )|(?<=\bbecause )|(?<=, )|(?<=: )|(?<=– )"
     rf"|(?<=\. ))(?P<s>{_SUBJECTS})(?:, (?:who|which|quien|que))? |^" + _GOES_ON,
@@ -94,7 +94,7 @@ STATUS: Final = re.compile(
     re.IGNORECASE,
 )
 
-# --- who somebody is to somebody else -----------------------------------------------------------------------
+# --- relations between people -------------------------------------------------------------------------------
 
 _KIN: Final[Mapping[str, str]] = _TABLES["kin"]
 KIN: Final = {word: re.compile(pattern, re.IGNORECASE) for word, pattern in _KIN.items()}
@@ -121,7 +121,7 @@ def _patterns(name: str) -> tuple[re.Pattern[str], ...]:
 OF_SOMEBODY: Final = _patterns("of_somebody")
 OF_A_ROLE: Final = _patterns("of_a_role")
 
-# --- words that take what is said back ----------------------------------------------------------------------
+# --- words that retract a statement -------------------------------------------------------------------------
 
 HEDGES: Final = re.compile(rf"(?<![\w'’-])(?:{any_of('hedges')})(?![\w'’])", re.IGNORECASE)
 FIRST_PERSON: Final = re.compile(rf"^(?:{'|'.join(SPANISH_I)}|me|nos|he|hemos)\b", re.IGNORECASE)
@@ -130,7 +130,7 @@ VERBS: Final = "|".join((*SPANISH_I, any_of("verbs")))
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A pattern, the relation that it states, and whether that holds, began, is over, or replaces another."""
+    """A pattern, its relation, and whether that holds, began, is over, or replaces another."""
 
     type: str
     mood: str
@@ -147,5 +147,5 @@ def frames() -> tuple[Frame, ...]:
 
 
 def is_compiled() -> bool:
-    """Return whether the patterns are there already; to compile them takes a second."""
+    """Return whether the patterns are compiled already, which takes a second."""
     return bool(frames.cache_info().currsize)

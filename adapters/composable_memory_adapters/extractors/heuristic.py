@@ -1,7 +1,7 @@
-"""The extractor by rules: no model, thousands of sentences a second, silent where it is not sure.
+"""The rule-based extractor: no model, thousands of sentences per second, silent unless it is sure.
 
-A sentence states a relation such as `LIVES_IN` where a pattern of its language is certain of it; of any other
-sentence the graph keeps the text alone. English, German, Spanish and Chinese are read.
+A sentence states a relation such as `LIVES_IN` only if a pattern of its language is certain of it; of any
+other sentence the graph keeps only the text. English, German, Spanish and Chinese are supported.
 """
 
 import asyncio
@@ -34,24 +34,24 @@ from composable_memory_adapters.extractors.sentence_times import without_times
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_CHARS_ON_THE_LOOP = 300
-"""A longer text is read in a thread; a shorter one, such as a message, takes a few milliseconds."""
+"""Longer texts are read in a thread; shorter ones, such as messages, take a few milliseconds."""
 
 OWNER = "owner"
-"""Who says "I" where a content names nobody: the one whose memory it is."""
+"""Who "I" is if a content names nobody: the owner of the memory."""
 
 PROGRAMS = frozenset({"assistant", "ai", "bot", "system", "tool"})
 ROLES_IN_TALKS = PROGRAMS | {"user", "human", "me", "i", "you"}
 
 LINE_END = "\n"
-"""Where a sentence goes on in a line of its own."""
+"""Marks where a sentence continues on a line of its own."""
 
 MAX_SENTENCE_CHARS = 600
-"""A longer sentence, such as a pasted log, is cut."""
+"""Longer sentences, such as pasted logs, are cut."""
 
 MAX_RULE_CHARS = 300
 
 NARROWEST = 40
-"""Nobody wraps prose before so many characters."""
+"""The narrowest width, in characters, at which prose is wrapped."""
 
 _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[xX]\]\s+)?")
 _RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}|[\s|:+-]*-[\s|:+-]*")
@@ -63,7 +63,7 @@ _MARKUP = re.compile(
     r"!?\[([^\]\n]{0,300})\]\([^)\s]{0,2000}\)|`([^`\n]{1,300})`|\*{1,3}|(?<!\w)_{1,2}|_{1,2}(?!\w)|~~"
     r"|<!--.{0,1000}?-->"
 )
-# A run of marks is tried once, from its beginning: a line of dots would take the square of its length.
+# Possessive, so that a run is tried only once, from its start: a line of dots would take quadratic time.
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s|$)|[。！？]+[」』”）]*")
 _NEXT = re.compile(r"\s*(\S)")
 _LAST_WORD = re.compile(r"(\S+)$")
@@ -73,7 +73,7 @@ _FIRST_PERSON = re.compile(r"\b(?:I|we|my|our|I['’]\w+|we['’]\w+|me|us)\b|[�
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One sentence; `paragraph` counts what stands together, so that a pronoun can be looked up in it."""
+    """One sentence; `paragraph` numbers its paragraph, within which pronouns are resolved."""
 
     text: str
     paragraph: int
@@ -81,7 +81,7 @@ class Statement:
 
 
 class HeuristicExtractor:
-    """An extractor that works by rules. It keeps nothing, so one will do for all."""
+    """A rule-based extractor. It has no state, so one instance is enough."""
 
     async def extract(self, content: MemoryContentObject) -> Sequence[ExtractedEntity]:
         """Return the entities in `content`, in the order of their first mention."""
@@ -99,14 +99,14 @@ class HeuristicExtractor:
         ]
 
     async def read(self, content: MemoryContentObject) -> Extraction:
-        """Return the entities in `content` and what it says of them."""
+        """Return the entities in `content` and its statements about them."""
         if len(content.text or "") > MAX_CHARS_ON_THE_LOOP or not grammar.is_compiled():
             return await asyncio.to_thread(read_by_rules, content)
         return read_by_rules(content)
 
 
 def read_by_rules(content: MemoryContentObject) -> Extraction:
-    """Return the entities in `content` and what it says of them."""
+    """Return the entities in `content` and its statements about them."""
     said = observed_at(content)
     owner = _owner_of(content)
     read = [_Sentence(one, said, owner) for one in statements_of(content)]
@@ -147,12 +147,12 @@ class _Sentence:
 
     @property
     def first_person(self) -> tuple[str, ...]:
-        """Return whom "she" in the next sentence may be: the only one who is named."""
+        """Return who "she" in the next sentence may be: the only person named."""
         people = {one.label for found in self.mentions for one in found if one.kind == "Person"}
         return tuple(people) if len(people) == 1 else ()
 
     def relations(self, scene: Scene) -> list[ExtractedRelation]:
-        """Return what the sentence states."""
+        """Return the relations that the sentence states."""
         if states_nothing(self.text):
             return []
         said = self.text.replace(LINE_END, " ")
@@ -166,7 +166,7 @@ class _Sentence:
 
 
 def _name(read: Sequence[_Sentence], known: Collection[str]) -> None:
-    """Find the names in each sentence; one that may be any word counts if it is a name elsewhere."""
+    """Find the names in each sentence; an uncertain one counts if it is a name elsewhere."""
     for one in read:
         find = chinese_mentions if one.is_chinese else partial(mentions_in, known=known)
         one.mentions = [find(text) for text, _ in one.clauses]
@@ -186,13 +186,13 @@ def _name(read: Sequence[_Sentence], known: Collection[str]) -> None:
 
 
 def _owner_of(content: MemoryContentObject) -> str:
-    """Return the name of the owner of a memory, who is "I" wherever nobody else speaks."""
+    """Return the name of the owner of a memory, who is "I" if nobody else speaks."""
     owner = content.metadata.get("owner")
     return owner.strip() if isinstance(owner, str) and owner.strip() else OWNER
 
 
 def _person(speaker: str | None, owner: str) -> str:
-    """Return who "I" is: who speaks, or the owner, and nobody at all where a program speaks."""
+    """Return who "I" is: the speaker or the owner, or nobody if a program speaks."""
     folded = (speaker or "").casefold()
     if folded in PROGRAMS:
         return ""
@@ -200,7 +200,7 @@ def _person(speaker: str | None, owner: str) -> str:
 
 
 def _entities(read: Sequence[_Sentence], relations: Sequence[ExtractedRelation]) -> Iterator[ExtractedEntity]:
-    """Yield each entity once: who speaks, what has a name, and the ends of relations."""
+    """Yield each entity once: speakers, names, and the ends of relations."""
     kinds: dict[str, tuple[str, str]] = {}
 
     def add(label: str, kind: str) -> None:
@@ -226,7 +226,7 @@ def _entities(read: Sequence[_Sentence], relations: Sequence[ExtractedRelation])
 
 
 def statements_of(content: MemoryContentObject) -> list[Statement]:
-    """Return the sentences of a content in their order; code, front matter and rules are left out."""
+    """Return the sentences of a content in order, without code, front matter and horizontal rules."""
     text = content.text or ""
     speaker = _speaker_of(content)
     turns = frozenset() if speaker else _speakers_in(text, is_message=content.kind == "message")
@@ -240,17 +240,17 @@ def statements_of(content: MemoryContentObject) -> list[Statement]:
     return found
 
 
-# --- who speaks ---------------------------------------------------------------------------------------------
+# --- speakers -----------------------------------------------------------------------------------------------
 
 
 def _speaker_of(content: MemoryContentObject) -> str | None:
-    """Return who says all of a content, as its metadata or provenance tells."""
+    """Return the speaker of an entire content, from its metadata or provenance."""
     named = content.metadata.get("speaker") or (content.provenance.actor_id if content.provenance else None)
     return named.strip() or None if isinstance(named, str) else None
 
 
 def _speakers_in(text: str, *, is_message: bool) -> frozenset[str]:
-    """Return the names before a colon, if one of them recurs or speaks of itself: then people talk here."""
+    """Return the names before colons if one recurs or says "I": then the text is a conversation."""
     lines = (_TURN.match(_without_mark(line)) for line in text.splitlines())
     turns = [match for match in lines if match and not _is_label(match["name"])]
     counts = Counter(match["name"] for match in turns)
@@ -274,7 +274,7 @@ def _turn(words: str, speakers: frozenset[str]) -> tuple[str | None, str]:
 
 
 def _paragraphs(text: str, speakers: frozenset[str]) -> Iterator[str]:
-    """Yield the words of each paragraph, item or turn, wrapped lines joined; headings state nothing."""
+    """Yield the text of each paragraph, item or turn, with wrapped lines joined; headings state nothing."""
     held: list[str] = []
     for line in _lines_outside_code(text):
         title = heading_in(line)
@@ -284,7 +284,7 @@ def _paragraphs(text: str, speakers: frozenset[str]) -> Iterator[str]:
             yield _joined(held)
             held = []
         if line.lstrip().startswith("|"):
-            continue  # the cells of a table are no sentences
+            continue  # table cells are not sentences
         if not title and line.strip() and not (len(line) < MAX_RULE_CHARS and _RULE.fullmatch(line)):
             held.append(_without_mark(line))
     if held:
@@ -292,9 +292,9 @@ def _paragraphs(text: str, speakers: frozenset[str]) -> Iterator[str]:
 
 
 def _joined(lines: Sequence[str]) -> str:
-    """Return wrapped lines as one; where the next word would have had room, the line ends with a mark.
+    """Join wrapped lines; mark a line end if the next word would have fitted on the line.
 
-    There no name goes on, as from a line of a list or a receipt to the next.
+    Such a line was ended on purpose, as in a list or a receipt, so no name continues across it.
     """
     width = max(NARROWEST, *map(len, lines))
     ends = [
@@ -305,7 +305,7 @@ def _joined(lines: Sequence[str]) -> str:
 
 
 def _without_mark(line: str) -> str:
-    """Return a line without the mark of a list or a quotation."""
+    """Return a line without its list or quotation mark."""
     item = _ITEM.match(line)
     words = line[item.end() :] if item else line.lstrip(" \t>")
     return words.strip()
@@ -339,7 +339,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _ends_here(text: str, end: re.Match[str]) -> bool:
-    """Return whether a full stop ends a sentence, and not an abbreviation, an initial or an ordinal."""
+    """Return whether a full stop ends a sentence, rather than an abbreviation, an initial or an ordinal."""
     following = _NEXT.match(text, end.end())
     if following and following[1].islower():
         return False

@@ -1,6 +1,6 @@
-"""Finds the relations that a sentence states between the names in it (pure).
+"""Finds the relations that a sentence states between its names (pure).
 
-A relation is stated where a pattern of `grammar` is sure; a question, a guess, a wish and a rumour state
+A relation is stated only if a pattern of `grammar` is certain; questions, guesses, wishes and rumours state
 none.
 """
 
@@ -56,7 +56,7 @@ _SINCE_THEN = re.compile(
     r"^(?!.*\b(?:where|who|wo|die|der|donde|que)\b).*\b(?:no longer|any ?more|any longer|nicht mehr|ya no)\b",
     re.IGNORECASE,
 )
-"""What ends since a time: "since March she no longer lives here", but not where she has worked since then."""
+"""Matches what ended at a time: "since March she no longer lives here", but not "has worked there since"."""
 _PLAIN_NOT = re.compile(r"\b(?:not|nicht|no) ", re.IGNORECASE)
 _NOT = re.compile(rf"\b(?:{any_of('negations')})\b", re.IGNORECASE)
 _DO = re.compile(r"\b(?:do|does|did) (?=\w)", re.IGNORECASE)
@@ -90,7 +90,7 @@ _AND = re.compile(r",? (?:and|und|y|e|sowie) |, ")
 _PHRASE_END = re.compile(rf"\s(?:{any_of('phrase_ends')})\b(?! (?:the )?mer\b).*", re.IGNORECASE)
 _NO_PHRASE = re.compile(rf'(?:{any_of("no_phrases")})\b.*|.*[\d%€$␣"“”„].*', re.IGNORECASE)
 _OF_HERE = re.compile(rf"\s*(?:{any_of('of_here')})\b", re.IGNORECASE)
-"""How words begin that mean something only where they stand: "I love the color"."""
+"""The start of words that only mean something in context: "I love the color"."""
 _LEFT = re.compile(r"(?:left|quit|resigned|retired|moved (?:away|out)|again| )+[.!]?")
 _LEAVES = ("WORKS_AT", "LIVES_IN", "STUDIES_AT")
 _GONE = re.compile(
@@ -111,7 +111,7 @@ _NOT_PEOPLE = ("Location", "Technology", "Tool", "Project", "Event")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The surroundings of a sentence: who says "I", when it was said, and of whom the one before spoke."""
+    """The context of a sentence: who "I" is, when it was said, and who the sentence before was about."""
 
     speaker: str
     observed_at: datetime | None
@@ -120,7 +120,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A clause whose names and pronouns are marks, with the time that it speaks of."""
+    """A clause whose names and pronouns are replaced by marks, with the time it refers to."""
 
     text: str
     labels: dict[str, Mention]
@@ -131,7 +131,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """A relation as it is read, before its time is known; `mood` is that of a frame."""
+    """A relation as read, before its time is known; `mood` is that of its frame."""
 
     source: str
     type: str
@@ -142,7 +142,7 @@ class Stated:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads the clauses of one sentence, and keeps of whom they speak."""
+    """Reads the clauses of one sentence, and tracks who they are about."""
 
     scene: Scene
     subjects: tuple[str, ...] = ()
@@ -153,18 +153,18 @@ class _Reader:
 
 
 def states_nothing(sentence: str) -> bool:
-    """Return whether a sentence asks, guesses, hopes or repeats what people say."""
+    """Return whether a sentence is a question, a guess, a hope or hearsay."""
     if _QUESTION.search(sentence) and not _TAG.search(sentence):
         return True
     return grammar.HEDGES.search(sentence) is not None
 
 
 def clauses_of(sentence: str) -> list[str]:
-    """Return the clauses of a sentence, each with a verb of its own."""
+    """Return the clauses of a sentence, each with its own verb."""
     clauses: list[str] = []
     last = 0
     for match in _CLAUSE.finditer(sentence):
-        # "Clara and I live in Ghent" is one clause: before the pronoun nobody does anything.
+        # "Clara and I live in Ghent" is one clause, as there is no verb before the pronoun.
         if _VERB.search(sentence, last, match.start()):
             clauses.append(sentence[last : match.start()])
             last = match.end()
@@ -174,7 +174,7 @@ def clauses_of(sentence: str) -> list[str]:
 def relations_in(
     clauses: Sequence[tuple[str, Validity, Sequence[Mention]]], fact: str, scene: Scene
 ) -> list[ExtractedRelation]:
-    """Return what a sentence states, given its clauses without what they say of time, and their names."""
+    """Return the relations of a sentence, given its clauses without time expressions, and their names."""
     reader = _Reader(scene, subjects=scene.previous, corrects=_CORRECTED.match(fact) is not None)
     found: dict[tuple[str, str, str], ExtractedRelation] = {}
     for number, (text, validity, mentions) in enumerate(clauses):
@@ -205,7 +205,7 @@ def _key(relation: ExtractedRelation) -> tuple[str, str, str]:
 
 
 def in_time(stated: Stated, said: Said, fact: str, observed_at: datetime | None) -> ExtractedRelation | None:
-    """Return a relation with the time in which it holds; None if it is over, and nobody knows since when."""
+    """Return a relation with its validity; None if it is over but the end is unknown."""
     time = said.validity
     start, end = time.start, time.end
     mood = _mood_without_start(stated, said)
@@ -222,7 +222,7 @@ def in_time(stated: Stated, said: Said, fact: str, observed_at: datetime | None)
             return None
     elif start is None:
         if time.at and observed_at and time.at > observed_at:
-            return None  # it is planned
+            return None  # a plan
         start = time.at
         if end and observed_at and observed_at < end and stated.mood != "past":
             start = observed_at
@@ -250,11 +250,11 @@ def _mood_without_start(stated: Stated, said: Said) -> Literal["ended", "over", 
     return "ended" if stated.mood in ("ended", "replaced") or said.has_ended else "past"
 
 
-# --- from a clause to marks ---------------------------------------------------------------------------------
+# --- from clauses to marks ----------------------------------------------------------------------------------
 
 
 def _said(text: str, validity: Validity, mentions: Sequence[Mention], reader: _Reader) -> Said | None:
-    """Return a clause with marks for names and pronouns; None if it says that something is not so."""
+    """Return a clause with marks for names and pronouns; None if it is negated."""
     labels: dict[str, Mention] = {}
 
     def mark(label: str, kind: str = UNSURE) -> str:
@@ -274,7 +274,7 @@ def _said(text: str, validity: Validity, mentions: Sequence[Mention], reader: _R
     before = reader.subjects
     if len(before) == 1:
         words = _HE.sub(lambda _: mark(before[0], "Person"), words)
-        whose = _HER.match(words) if people else _HER.search(words)  # "Max and his wife" is about his own
+        whose = _HER.match(words) if people else _HER.search(words)  # "Max and his wife" is about Max's
         if whose:
             words = f"{words[: whose.start()]}{mark(before[0], 'Person')}'s{words[whose.end() :]}"
     several = (*before, *reader.objects)
@@ -302,7 +302,7 @@ def _said(text: str, validity: Validity, mentions: Sequence[Mention], reader: _R
     return Said(text=words, labels=labels, validity=validity, has_ended=has_ended, is_beside=is_beside)
 
 
-# --- what the marks say -------------------------------------------------------------------------------------
+# --- from marks to relations --------------------------------------------------------------------------------
 
 
 def _stated(said: Said, reader: _Reader) -> Iterator[Stated]:
@@ -379,7 +379,7 @@ def _by_frame(frame: grammar.Frame, match: re.Match[str], said: Said, reader: _R
 
 
 def over(type_: str, source: str) -> Stated:
-    """Return that whatever of this type somebody had is over: the text does not say which it was."""
+    """Return that every relation of this type of a source is over: the text does not say which it was."""
     what = "job" if type_ == "WORKS_AT" else "marriage"
     return Stated(source=source, type=type_, target=f"{source}'s {what}", mood="over")
 
@@ -387,7 +387,7 @@ def over(type_: str, source: str) -> Stated:
 def _changes_jobs(
     words: str, subjects: tuple[str, ...], groups: dict[str, str | None], said: Said, reader: _Reader
 ) -> bool:
-    """Return whether a person moves from one company to another, rather than from one tool to another."""
+    """Return whether a person changes companies, rather than tools."""
     kinds = {one.label: one.kind for one in said.labels.values()}
     signs = re.findall(MARK, (groups.get("o") or "") + (groups.get("f") or ""))
     is_software = any(said.labels[sign].kind in _SOFTWARE for sign in signs)
@@ -397,7 +397,7 @@ def _changes_jobs(
 
 
 def _targets(frame: grammar.Frame, groups: dict[str, str | None], said: Said) -> tuple[str, list[str]]:
-    """Return what a frame relates its subjects to, and by which relation: software is used, not lived in."""
+    """Return a frame's relation and its targets: software is used, not lived in."""
     if groups.get("p"):
         return frame.type, _phrases(frame.type, groups["p"] or "", said)
     named = [said.labels[sign] for sign in re.findall(MARK, groups.get("o") or "")]
@@ -419,12 +419,12 @@ def _labels(signs: str | None, said: Said) -> tuple[str, ...]:
 
 
 def _plain(words: str, said: Said) -> str:
-    """Return words with the names that their marks stand for."""
+    """Return words with marks replaced by names."""
     return re.sub(MARK, lambda sign: said.labels[sign[0]].label, words).strip(" ,.;:!\"'–—-")
 
 
 def _phrases(type_: str, words: str, said: Said) -> list[str]:
-    """Return the few words that follow a verb, up to one that begins something else."""
+    """Return the short phrases after a verb, up to a word that starts something else."""
     called = _CALLED.search(words)
     if called:
         return [said.labels[called[1]].label]
@@ -443,7 +443,7 @@ def _phrases(type_: str, words: str, said: Said) -> list[str]:
         ):
             break  # "having them around" is not "having"
         if type_ == "OWNS" and cut and cut[0].split()[0] in ("for", "für", "para"):
-            break  # "a book for Diego" is his
+            break  # "a book for Diego" belongs to him
         phrase = _plain(_PHRASE_END.sub("", bare), said)
         if type_ == "SPEAKS" and phrase.casefold() not in LANGUAGES:
             break
@@ -463,7 +463,7 @@ def _phrases(type_: str, words: str, said: Said) -> list[str]:
 
 
 def _is_called(words: str, said: Said) -> bool:
-    """Return whether words are a name by which somebody is called: "sounds fun, Nate"."""
+    """Return whether words address somebody by name: "sounds fun, Nate"."""
     mention = said.labels.get(words.strip(" .!"))
     return mention is not None and mention.kind == "Person"
 
@@ -489,7 +489,7 @@ def _status(said: Said) -> Iterator[Stated]:
 
 
 def _of_somebody(said: Said, reader: _Reader) -> tuple[Said, list[Stated]]:
-    """Return who is whose sister or boss, and the clause with the name alone where it said both."""
+    """Return who is whose sister or boss, and the clause reduced to the name if it said both."""
     found: list[Stated] = []
     for pattern in grammar.OF_SOMEBODY:
         while match := pattern.search(said.text):
@@ -498,7 +498,7 @@ def _of_somebody(said: Said, reader: _Reader) -> tuple[Said, list[Stated]]:
             whose = of.label if of else reader.scene.speaker
             of_company = of is not None and of.kind != "Person" and match.re is grammar.OF_SOMEBODY[3]
             kin = list(_kin(said.labels[match["n"]].label, match["kin"], whose, of_company=of_company))
-            # "My dog Rex ran away yesterday" says when he ran, not since when he is mine.
+            # "My dog Rex ran away yesterday" says when he ran, not since when I have had him.
             is_over = _GONE.search(said.text) and kin[0].type in (*ONE_HOLDER, "OWNS")
             mood = "ended" if is_over else "always"
             found += [replace(one, mood=mood) for one in kin] if groups.get("apposed") else kin
@@ -522,7 +522,7 @@ def _kin(name: str, word: str, of: str, *, of_company: bool) -> Iterator[Stated]
 
 
 def _of_a_role(said: Said) -> tuple[Said, list[Stated]]:
-    """Return who is what, or what of whom, and the clause without it where it was only added."""
+    """Return who is what, or what of whom, and the clause without it if it was an aside."""
     found: list[Stated] = []
     for pattern in grammar.OF_A_ROLE:
         match = pattern.search(said.text)

@@ -1,4 +1,4 @@
-"""Finds the time a sentence speaks of: dates, months, years, and words such as "yesterday" (pure)."""
+"""Finds the time a sentence refers to: dates, months, years, and words such as "yesterday" (pure)."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _WORDS = tables(__package__, "sentence_times.toml")
 MONTH_NAMES = {name: n for n, names in enumerate(_WORDS["months"], 1) for name in names.split()}
 DAY_NAMES = {name: n for n, names in enumerate(_WORDS["days"]) for name in names.split()}
 _SEASONS = {name: int(month) for month, names in _WORDS["seasons"].items() for name in names.split()}
-"""The month that a season of the north begins with."""
+"""The first month of each season in the northern hemisphere."""
 _NUMBERS = {word: n for n, words in enumerate(_WORDS["numbers"], 1) for word in words.split()}
 _CHINESE_NUMBERS = {word: n for n, word in enumerate("一 二 三 四 五 六 七 八 九 十 十一 十二".split(), 1)}
 _UNITS = {"day": 1, "tag": 1, "día": 1, "week": 7, "woche": 7, "semana": 7, "month": 30, "monat": 30}
@@ -24,7 +24,7 @@ _CHINESE_YEARS = {"前年": -2, "去年": -1, "今年": 0, "明年": 1}
 _PAST = re.compile(
     rf"(?<!\w)(?:{'|'.join(_WORDS['past'].strip().splitlines())})(?!\w)|了|过|曾|当时", re.IGNORECASE
 )
-"""Words of a clause that tells of the past, where "in May" is the last one."""
+"""Words of a clause about the past, in which "in May" means last May."""
 
 
 def _any_of(words: object) -> str:
@@ -45,7 +45,7 @@ _LEAD = (
 )
 _DONE_IN = re.compile(r"\b(?:bin|ist|sind|hat|habe|haben|zog|zogen|wurden?|war|waren|[a-zäöüß]+ten?) $")
 _GOES_ON = re.compile(r" (?:nach|von|aus|in|bei|zu[mr]?|[a-zäöü]*ge[a-zäöüß]+(?:t|en)|[a-zäöü]+t)\b|[,.]?$")
-"""What stands before and after a year that German gives without "in": "ist 2019 nach Graz gezogen"."""
+"""The context of a year that German gives without "in": "ist 2019 nach Graz gezogen"."""
 _OF = r"(?:\s+(?:of|de|del))?"
 _TIME = re.compile(
     rf"(?<!\w)(?:(?:{_LEAD})\s+)?(?:the\s+|dem\s+|den\s+|el\s+|la\s+)?(?:"
@@ -78,9 +78,9 @@ _CHINESE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """When something holds; None where the words do not say.
+    """When something holds; None if the text does not say.
 
-    `at` is a time of which nothing more is said and `until` where that ends: the month after it, for a month.
+    `at` is a time without further detail, and `until` its end: for a month, the start of the next.
     """
 
     start: datetime | None = None
@@ -90,11 +90,11 @@ class Validity:
 
 
 _Span = tuple[datetime, datetime]
-"""When a time begins, and when it is over."""
+"""The start and end of a time."""
 
 
 def without_times(text: str, said: datetime | None) -> tuple[str, Validity]:
-    """Return a sentence without what it says of time, and what that is; "yesterday" counts from `said`."""
+    """Return a sentence without its time expressions, and their meaning; "yesterday" counts from `said`."""
     start = end = at = until = None
     kept, last = [], 0
     is_past = _PAST.search(text) is not None
@@ -129,8 +129,7 @@ def _found(text: str) -> Iterator[re.Match[str]]:
 
 
 def _is_no_time(match: re.Match[str]) -> bool:
-    """Return whether the words only look like a "
-    "time: "2026" by itself, "may", a number of days, "a" and "to"."""
+    """Return whether words only look like a time: a bare "2026", "may", a number of days, "a" and "to"."""
     if match["y4"]:
         is_german = _DONE_IN.search(match.string, 0, match.start()) and _GOES_ON.match(
             match.string, match.end()
@@ -158,7 +157,7 @@ def _lead(match: re.Match[str]) -> str:
 
 
 def _end(span: _Span) -> datetime:
-    """Return when something is over that holds until a time: with a month or a year, but before a day."""
+    """Return the end of something that holds until a time: includes a month or a year, but not a day."""
     return span[1] if span[1] - span[0] > timedelta(days=1) else span[0]
 
 
@@ -173,7 +172,7 @@ def _span(match: re.Match[str], said: datetime | None, *, is_past: bool) -> _Spa
     ) and not is_next
     if match["weekday"]:
         if match["each"] or not (is_past or is_next or match["from"]) or said is None:
-            return None  # "on Mondays", and "on Monday", which may be the last or the next
+            return None  # "on Mondays", or "on Monday", which may be last or next
         day = DAY_NAMES[match["weekday"].lower()]
         if is_next:
             return _days_before(said, (said.weekday() - day) % 7 - 7)
@@ -190,7 +189,7 @@ def _span(match: re.Match[str], said: datetime | None, *, is_past: bool) -> _Spa
 def _calendar(
     year: int, month: int, day: int, said: datetime | None, *, is_past: bool, months: int = 1
 ) -> _Span | None:
-    """Return a year, some months or a day; without a year, the last one if it is past, else the nearest."""
+    """Return a year, some months or a day; without a year, the last one if past, else the nearest."""
     if not year:
         if said is None:
             return None
@@ -207,7 +206,7 @@ def _calendar(
 
 
 def _counted(match: re.Match[str], said: datetime | None) -> _Span | None:
-    """Return the day that words such as "yesterday" and "two weeks ago" count back to."""
+    """Return the day that words such as "yesterday" or "two weeks ago" refer to."""
     if said is None:
         return None
     if match["word"]:

@@ -1,4 +1,4 @@
-"""The graph memory: facts about people and things with the time in which they hold, kept by Graphiti."""
+"""The graph memory: facts about people and things, with the times in which they hold, stored by Graphiti."""
 
 from typing import TYPE_CHECKING
 
@@ -10,5 +10,5 @@ if TYPE_CHECKING:
 
 __all__ = ["GraphitiSettings", "spec"]
 
-if not TYPE_CHECKING:  # `cmem --help` lists the commands of this package without its settings
+if not TYPE_CHECKING:  # lets `cmem --help` list the commands of this package without loading its settings
     __getattr__, __dir__ = lazy_names(__name__, {"plugin": "GraphitiSettings spec"})

@@ -1,4 +1,4 @@
-"""The graph memory as a backend: what it promises, over its parts for searching, browsing and ingesting."""
+"""The graph memory as a backend: combines its parts for searching, browsing and ingesting."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,15 +46,15 @@ async def open_graphiti(
     *,
     replace_graph: ReplaceGraph = lambda graph: graph,
 ) -> AsyncIterator["GraphitiMemory"]:
-    """Yield the graph memory; its server, files and tasks end with it.
+    """Yield the graph memory; its server, files and tasks are closed with it.
 
-    A database is reached, or a private one started, when it is first needed. `replace_graph` puts another
-    `GraphAdapter` in the place of the graph of each group: it is asked for what may answer, and given what
-    rules find in texts. Episodes, and what a language model writes, stay with the group's own.
+    A database is connected to, or a private one started, on first use. `replace_graph` substitutes another
+    `GraphAdapter` for the graph of each group: it is queried for candidates, and receives what rules extract
+    from texts. Episodes, and what a language model writes, stay in the group's own graph.
 
     Raises:
-        BackendError: something it needs is not installed, or its folder cannot be used.
-        ConfigError: the settings name an extractor that no package offers.
+        BackendError: a requirement is not installed, or the folder cannot be used.
+        ConfigError: the settings name an unknown extractor.
     """
     if settings.local_extractor not in (None, "heuristic"):
         await asyncio.to_thread(find_extractor, settings.local_extractor)
@@ -102,22 +102,23 @@ async def open_graphiti(
 
 
 class GraphitiMemory(FactQueries, Ingest, Erasing, Maintenance):
-    """Facts in a graph; keeps `MemorySearchManager` and what the spec declares beyond it."""
+    """Facts in a graph; implements `MemorySearchManager` and what the spec declares beyond it."""
 
     def __init__(self, parts: GraphParts, *, is_new: bool, stack: AsyncExitStack) -> None:
         super().__init__(parts, Monitor(parts, is_new=is_new))
         self._release = Once(stack.aclose, name="graphiti-close")
 
     async def open(self) -> None:
-        """Count what waits, and begin to work through it where the memory stays open."""
+        """Count what is waiting, and start to process it if the memory stays open."""
         await self._monitor.count_waiting()
         if self._parts.services.is_long_lived:
             self._parts.worker.start()
 
     async def refresh(self) -> bool:
-        """Do again what opening does, and have the next search compare the graph with the outbox.
+        """Repeat the work of opening, and have the next search compare the graph with the outbox.
 
-        False where a private graph has yet to be started, something does not work, or a service is asked.
+        Return False if a private graph has not been started yet, if something fails, or if the store is a
+        service.
         """
         self._require_open("refresh")
         parts = self._parts
@@ -130,12 +131,12 @@ class GraphitiMemory(FactQueries, Ingest, Erasing, Maintenance):
         return True
 
     def status(self) -> MemoryProviderStatus:
-        """Return what was known after the last call that looked; asks nobody."""
+        """Return what the latest calls found; sends no request."""
         self._require_open("report its status")
         return self._monitor.status(self._parts.adoption.unassigned)
 
     async def health(self) -> Health:
-        """Ask the store of the facts whether it answers."""
+        """Ask the fact store whether it answers."""
         self._require_open("ask for its health")
         health = await self._parts.store.health()
         if health.ok and not self._monitor.is_empty:
@@ -144,7 +145,7 @@ class GraphitiMemory(FactQueries, Ingest, Erasing, Maintenance):
         return health
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Embed a word and return whether it worked."""
+        """Embed a word and return whether that worked."""
         self._require_open("probe the embedder")
         if self._parts.settings.service_url:
             return MemoryEmbeddingProbeResult(ok=False, error="the service does its own embedding")
@@ -166,13 +167,13 @@ class GraphitiMemory(FactQueries, Ingest, Erasing, Maintenance):
         return self._monitor.is_empty or (await self.health()).ok
 
     async def close(self) -> None:
-        """Stop working, release the server and the files; calling it again does nothing."""
+        """Stop working, and release the server and the files; calling it again does nothing."""
         self._is_closed = True
         await self._release()
 
 
 def _folder_of(settings: GraphitiSettings, services: BackendServices) -> Path:
-    """Make the folder of the outbox and the private server; every store of facts has an outbox of its own."""
+    """Create the folder of the outbox and the private server; every fact store has its own outbox."""
     address = settings.service_url or settings.url
     name = f"graphiti-{sha256(address.encode()).hexdigest()[:12]}" if address else "graphiti"
     folder = services.state_dir / name
@@ -187,11 +188,11 @@ def _folder_of(settings: GraphitiSettings, services: BackendServices) -> Path:
 
 
 async def _prepare(parts: GraphParts) -> None:
-    """Complete a restore that was cut off, and adopt what belongs to the workspace."""
+    """Complete an interrupted restore, and adopt what belongs to the workspace."""
     await backup_of(parts).finish()
     await parts.adoption.run_at_opening()
 
 
 def _was_never_started(settings: GraphitiSettings, folder: Path) -> bool:
-    """Return whether the graph is a private one that holds nothing yet; an outbox alone may be lost."""
+    """Return whether the graph is private and still empty; the outbox alone may have been lost."""
     return not (settings.service_url or settings.url or (folder / JOURNAL_FOLDER).exists())

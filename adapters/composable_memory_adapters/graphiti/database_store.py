@@ -1,4 +1,4 @@
-"""A database as the store of facts: asked directly, written to through graphiti-core."""
+"""A database as the fact store: queried directly, written through graphiti-core."""
 
 import asyncio
 from collections import defaultdict
@@ -50,28 +50,28 @@ if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.episode_reader import EpisodeReader
 
 ReplaceGraph = Callable[[GraphAdapter], GraphAdapter]
-"""Returns what is asked instead of the graph of a group, which it may go on to ask."""
+"""Returns the graph to use in place of a group's own, which it may still call."""
 
 T = TypeVar("T")
 
 JOURNAL_FILES = 3
-"""A manifest, a base and what was written since."""
+"""A manifest, a base, and what was written since."""
 JOURNAL_LIMIT_S = 30.0
 JOURNAL_POLL_S = 0.01
 OF_EMBEDDER = (EmbeddingError.__name__, DimensionMismatch.__name__)
-"""Errors that are not the fault of the texts, though nobody knows whether they pass by themselves."""
+"""Errors that are not the fault of the texts, but that may or may not pass by themselves."""
 
 
 @asynccontextmanager
 async def open_database_store(
     settings: GraphitiSettings, services: BackendServices, folder: Path, *, replace_graph: ReplaceGraph
 ) -> AsyncIterator["DatabaseStore"]:
-    """Yield the database that the settings name; it is reached, or started, when it is first needed.
+    """Yield the configured database; it is connected to, or started, on first use.
 
-    A private one keeps its graphs in `folder`.
+    A private one stores its graphs in `folder`.
 
     Raises:
-        BackendUnavailable: what it needs is not installed.
+        BackendUnavailable: a requirement is not installed.
     """
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings, data_dir=folder))
@@ -79,7 +79,7 @@ async def open_database_store(
 
 
 class DatabaseStore(FactReader):
-    """Keeps `FactStore` over a database; what is opened on the way ends with `stack`."""
+    """Implements `FactStore` over a database; what it opens on demand is closed with `stack`."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class DatabaseStore(FactReader):
         self._extractor: EntityExtractor | None = None
         self._opening = asyncio.Lock()
 
-    # --- asking ---------------------------------------------------------------------------------------------
+    # --- searching ------------------------------------------------------------------------------------------
 
     async def search(self, question: Question) -> FactAnswer:
-        """Return the facts that answer a question; by words alone where it cannot be embedded."""
+        """Return the facts that answer a question; search only by words if it cannot be embedded."""
         vector, space, degraded = await self._embedded(question.text)
         graphs = {group: self._adapter(group) for group in question.groups}
         answer = await search(self._database, graphs, question, vector, self._settings.search, space=space)
@@ -130,10 +130,10 @@ class DatabaseStore(FactReader):
     # --- writing --------------------------------------------------------------------------------------------
 
     async def add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
-        """Store episodes and the facts that they state: by a language model, by rules, or none.
+        """Store episodes and the facts they state, extracted by a language model, by rules, or not at all.
 
         Raises:
-            BackendRejected: something can never be stored as it is.
+            BackendRejected: an episode can never be stored as it is.
             BackendError: the database or the model failed.
         """
         return await _repeat_if_cut_off(lambda: self._add(group_id, drafts))
@@ -161,7 +161,7 @@ class DatabaseStore(FactReader):
         return added
 
     def _under(self, graph: GraphAdapter, summary: EpisodeDraft) -> GraphAdapter:
-        """Return `graph` for a summary: a fact that is known from what it covers stays one."""
+        """Return `graph` for a summary: facts known from the covered episodes are not duplicated."""
         covered = [graph_id(summary.group_id, one) for one in _covered(summary)]
         return SummarisedGraph(graph, self._graph(summary.group_id), covered)
 
@@ -185,35 +185,35 @@ class DatabaseStore(FactReader):
     def _content(self, draft: EpisodeDraft) -> MemoryContentObject:
         given = draft.content
         metadata = {"owner": self._settings.ingest.owner, **given.metadata}
-        # A text without a time was observed when it came in, whenever it is stored, or stored again.
+        # A text without a time counts as observed when it arrived, no matter when it is stored.
         temporal = replace(given.temporal or MemoryTemporalMetadata(), observed_at=draft.observed_at)
         return replace(given, text=draft.text, metadata=metadata, temporal=temporal)
 
     async def _read(self, drafts: Sequence[EpisodeDraft]) -> Added:
         reader = await self._open_reader()
         graph = self._graph(drafts[0].group_id)
-        await graph.restore([draft.id for draft in drafts])  # a text that was retired, and comes again
+        await graph.restore([draft.id for draft in drafts])  # retired texts that arrive again
         added = [await reader.read(draft) for draft in drafts]
         return Added(entities=sum(one.entities for one in added), facts=sum(one.facts for one in added))
 
     async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
-        """End the facts that only these episodes support; return how many."""
+        """End the facts that only these episodes support; return their number."""
         graph = self._graph(group_id)
         return await _repeat_if_cut_off(lambda: graph.retire(episode_ids, at=at))
 
     async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
-        """Put one episode in the place of several; their facts stay and point to it."""
+        """Replace several episodes by one; their facts stay and point to it."""
         graph = self._graph(group_id)
         await _repeat_if_cut_off(lambda: graph.merge_episodes(merged, episode_ids))
 
     async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
-        """Remove an episode with what only it supports; None if it is not there."""
+        """Remove an episode with everything that only it supports; None if it does not exist."""
         return await self._graph(group_id).forget(episode_id)
 
     async def refresh(self, groups: Sequence[str], *, force: bool) -> Sequence[str]:
-        """Give vectors to what has none or foreign ones, and arrange the index over them.
+        """Add missing vectors, replace those of other embedders, and maintain the vector index.
 
-        Vectors that would have to be paid for wait for `force`.
+        Vectors that cost money are only made with `force`.
         """
         if self._embedder is None:
             return ()
@@ -230,7 +230,7 @@ class DatabaseStore(FactReader):
         if not force and stored not in (None, space) and not self._services.embedder_is_local:
             problem = f"the vectors of group {group_id} are from {stored}, not from {space}"
             return [f"{problem}; `cmem index --force` recreates them"]
-        # First the index: one for vectors of another length takes no others.
+        # The index first: one built for another length rejects the new vectors.
         dims = self._embedder.dimensions
         await vectors.arrange(self._database, group_id, self._settings.search, dimensions=dims)
         if force or stored != space:
@@ -238,7 +238,7 @@ class DatabaseStore(FactReader):
         return ()
 
     async def scrub(self) -> str | None:
-        """Have a private server write its journal anew; what another one keeps is its owner's."""
+        """Have a private server rewrite its journal; the journals of others are their owners' business."""
         if self._settings.url is not None or not isinstance(self._database, FalkorDatabase):
             return "the journals, logs and backups of the graph server belong to its owner"
         journal = self._folder / JOURNAL_FOLDER
@@ -250,25 +250,25 @@ class DatabaseStore(FactReader):
         return None
 
     def copies(self) -> FalkorCopies | None:
-        """Return what copies groups out and in; None for a server that belongs to others too."""
+        """Return the exporter and importer of groups; None for a server that others use too."""
         if self._settings.url is None and isinstance(self._database, FalkorDatabase):
             return FalkorCopies(self._database)
         return None
 
-    # --- how it is ------------------------------------------------------------------------------------------
+    # --- status ---------------------------------------------------------------------------------------------
 
     def describe(self) -> Mapping[str, str]:
-        """Return what is known of the server."""
+        """Return facts about the server."""
         return self._database.describe()
 
     async def health(self) -> Health:
         """Return whether the database answers."""
         return await self._database.health()
 
-    # --- what is opened late --------------------------------------------------------------------------------
+    # --- opened on demand -----------------------------------------------------------------------------------
 
     def _adapter(self, group_id: str) -> GraphAdapter:
-        """Return what is asked for the facts of a group, and given those that are found by rules."""
+        """Return the graph that is queried for a group's facts and receives those that rules extract."""
         if group_id not in self._adapters:
             self._adapters[group_id] = self._replace_graph(self._graph(group_id))
         return self._adapters[group_id]
@@ -313,7 +313,7 @@ class DatabaseStore(FactReader):
 
 
 async def _repeat_if_cut_off(work: Callable[[], Awaitable[T]]) -> T:
-    """Do what may be done twice, a second time if the server was lost and another one may have started."""
+    """Do work that may safely be done twice; repeat it if the server was lost and may have been restarted."""
     try:
         return await work()
     except CutOff:
@@ -325,7 +325,7 @@ def _files_in(journal: Path) -> int:
 
 
 def _check(result: IngestResult) -> None:
-    """Raise what went wrong, as something to try again or not."""
+    """Raise the failure of a result as a retryable or a permanent error."""
     for stage, error in result.errors.items():
         operation, kind = f"ingest ({stage})", error.details.get("type")
         if kind in OF_EMBEDDER:
@@ -343,19 +343,19 @@ def _keyword_only(why: str) -> Degradation:
 
 
 def _covered(draft: EpisodeDraft) -> Sequence[str]:
-    """Return the ids of the contents that a summary stands for."""
+    """Return the ids of the contents that a summary covers."""
     covers = draft.content.metadata.get("covers") if draft.content.kind == "summary" else None
     return [str(one) for one in covers] if isinstance(covers, list) else []
 
 
 @asynccontextmanager
 async def open_database(settings: GraphitiSettings, *, data_dir: Path) -> AsyncIterator[CypherDatabase]:
-    """Hold a database open for the time of the block; it is reached, or started, when it is first asked.
+    """Keep a database open during the block; it is connected to, or started, on first use.
 
-    A private one lives in `data_dir`.
+    A private one stores its data in `data_dir`.
 
     Raises:
-        BackendUnavailable: what it needs is not installed.
+        BackendUnavailable: a requirement is not installed.
     """
     async with closing(await asyncio.to_thread(_choose, settings, data_dir)) as database:
         yield database

@@ -1,4 +1,4 @@
-"""Contents as episodes of a graph: their ids, times, parts and origin, and the warnings about them (pure)."""
+"""Converts contents to episodes of a graph: ids, times, parts, origin, and warnings about them (pure)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -23,14 +23,14 @@ from composable_memory_ops_logs.redaction.redactor import redact, redact_value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of a text, and where it stands."""
+    """A part of a text, and its location."""
 
     text: str
     origin: Origin | None
 
 
 def pieces_of(text: str, origin: Origin | None, max_chars: int) -> Iterator[Piece]:
-    """Yield the parts of a text; where it is that of the lines of its origin, each has its own lines."""
+    """Yield the parts of a text, each with its own lines if the text is exactly the lines of its origin."""
     if len(text) <= max_chars:
         if text.strip():
             yield Piece(text=text, origin=origin)
@@ -51,20 +51,20 @@ EpisodeSource = Literal["message", "text", "json"]
 NAMESPACE = UUID("5b8d3c1e-6f0a-5e7b-9a44-0d1c2e3f4a5b")
 
 PART_OF = "graphiti.partOf"
-"""The key of the metadata under which a part of a long text names the whole; nobody else may set it."""
+"""The metadata key under which a part of a long text names the whole; reserved."""
 
 OF_WORKSPACE = re.compile(r"workspace:(?P<workspace>[a-z0-9]+)/(?P<name>.*)", re.DOTALL)
-"""How ids and paths begin in a group that several workspaces may share."""
+"""The prefix of ids and paths in a group that several workspaces may share."""
 PLACE = re.compile(r"(?P<path>.+?)#(?:L(?P<start>[0-9]{1,9})(?:-L(?P<end>[0-9]{1,9}))?)?", re.DOTALL)
 FILE_LIKE = re.compile(r"[^\s/]*+/\S++|\S*[^\s./]\.\w++")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeDraft:
-    """An episode to be stored. `id` is a UUID made of the group and the content's id: always the same.
+    """An episode to store. `id` is a UUID derived from the group and the content's id, so it is stable.
 
     `observed_at` is when the content was said or seen, `ingested_at` when it reached us; both are in UTC.
-    `description` is its origin in words, `memory/2026-03-01.md#L3-L7` where lines are known.
+    `description` is its origin as text, `memory/2026-03-01.md#L3-L7` if the lines are known.
     """
 
     id: str
@@ -80,17 +80,17 @@ class EpisodeDraft:
 
 
 def graph_id(group_id: str, own_id: str) -> str:
-    """Return the UUID that a graph knows our id by; the same in every process, another in every group."""
+    """Return the graph's UUID for one of our ids; the same in every process, different in every group."""
     return str(uuid5(NAMESPACE, f"{group_id}\n{own_id}"))
 
 
 def named_in(workspace_id: str | None, name: str) -> str:
-    """Return an id or a path with the workspace that it is of; unchanged without a workspace."""
+    """Prefix an id or a path with its workspace; unchanged without a workspace."""
     return f"workspace:{workspace_id}/{name}" if workspace_id else name
 
 
 def owner_of(name: str) -> tuple[str | None, str]:
-    """Return the workspace that an id or a path is of, None where it tells none, and the rest of it."""
+    """Split an id or a path into its workspace, None if it names none, and the rest."""
     match = OF_WORKSPACE.fullmatch(name)
     return (match["workspace"], match["name"]) if match else (None, name)
 
@@ -103,11 +103,11 @@ def drafts_of(
     max_chars: int,
     workspace_id: str | None = None,
 ) -> tuple[EpisodeDraft, ...]:
-    """Return the episodes that a content becomes: one, more for a long text, none for a blank one.
+    """Return the episodes of a content: one, several for a long text, none for a blank one.
 
-    Parts of a long text are called `id`, `id#2`, `id#3`, and name the whole in their metadata. Secrets are
-    masked in all of it. Warnings about the content are on the first. With `workspace_id`, for a group that
-    several workspaces may share, their ids and descriptions name the workspace.
+    Parts of a long text have the ids `id`, `id#2`, `id#3`, and name the whole in their metadata. Secrets are
+    masked everywhere. Warnings about the content are on the first part. With `workspace_id`, for a group that
+    several workspaces may share, ids and descriptions name the workspace.
     """
     clean = _clean(replace(content, id=named_in(workspace_id, content.id)))
     times = Times(clean, now)
@@ -121,7 +121,7 @@ def drafts_of(
 
 
 def no_text(content: MemoryContentObject) -> IngestWarning:
-    """Return the warning about a content that becomes no episode."""
+    """Return the warning about a content that yields no episode."""
     return IngestWarning(
         code="graphiti.no_text",
         message=f"{content.id} has no text; nothing was stored in the graph",
@@ -130,10 +130,10 @@ def no_text(content: MemoryContentObject) -> IngestWarning:
 
 
 def description_of(origin: Origin | None, fallback: str = "") -> str:
-    """Return what an episode says of where it comes from; `origin_of` reads the origin back.
+    """Return an episode's origin as text; `origin_of` parses it.
 
-    It reads `path#L3-L7`, `path#L3`, the path alone for a whole file, and else `fallback`. A path that could
-    be taken for other words ends in `#`.
+    The text is `path#L3-L7`, `path#L3`, the path alone for a whole file, or else `fallback`. A path that
+    could be mistaken for other text ends in `#`.
     """
     if origin is None or not origin.path:
         return fallback if origin_of(fallback) is None else f"from {fallback.replace('#', ' ')}"
@@ -145,7 +145,7 @@ def description_of(origin: Origin | None, fallback: str = "") -> str:
 
 
 def origin_of(description: str) -> Origin | None:
-    """Return the file and the lines that a description or a citation names; None if it names no file."""
+    """Parse the file and lines of a description or a citation; None if it names no file."""
     place = PLACE.fullmatch(description)
     if place is None:
         return Origin(path=_plain(description)) if FILE_LIKE.fullmatch(description) else None
@@ -154,7 +154,7 @@ def origin_of(description: str) -> Origin | None:
 
 
 def storable(text: str) -> str:
-    """Replace a lone surrogate, which could not be stored, and a NUL, which would end the text."""
+    """Replace lone surrogates, which cannot be stored, and NULs, which would end the text."""
     return text.encode("utf-8", "replace").decode().replace("\0", " ")
 
 
@@ -162,11 +162,11 @@ def _plain(path: str) -> str:
     return path.replace("%23", "#").replace("%25", "%")
 
 
-# --- what a content says of itself --------------------------------------------------------------------------
+# --- what a content says about itself -----------------------------------------------------------------------
 
 
 def _clean(content: MemoryContentObject) -> MemoryContentObject:
-    """Mask the secrets in all that people or programs wrote; ids and paths stay what they are."""
+    """Mask secrets in everything written by people or programs; ids and paths stay as they are."""
     return replace(
         content,
         id=storable(content.id),
@@ -219,7 +219,7 @@ def _storable_json(value: JsonValue) -> JsonValue:
 
 
 def _origin_in(content: MemoryContentObject) -> Origin | None:
-    """Return where a content was taken from: by its first citation, else by its metadata."""
+    """Return the origin of a content: from its first citation, else from its metadata."""
     citations = content.provenance.citations if content.provenance else ()
     cited = origin_of(citations[0]) if citations else None
     return cited or origin_in(content.metadata)

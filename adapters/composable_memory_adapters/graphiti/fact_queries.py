@@ -1,4 +1,4 @@
-"""Answers questions with facts, lists facts, entities and episodes, and renders what `get` shows."""
+"""Answers questions with facts, lists facts, entities and episodes, and renders the pages for `get`."""
 
 import asyncio
 import re
@@ -39,15 +39,15 @@ from composable_memory_adapters.graphiti.status import OpenGraph
 from composable_memory_ops_logs import QUERY_PREVIEW_CHARS, ErrorInfo, GraphitiQuery
 
 MIN_FACTS = 24
-"""So many facts are looked for at least, so that a short answer is the beginning of a longer one."""
+"""The fewest facts searched for, so that a short answer is a prefix of a longer one."""
 MOST_HISTORIES = 3
-"""Of so many facts that answer best it is looked up what else was said of the same matter."""
+"""The number of top facts for which the history of the same subject is looked up."""
 MAX_FACTS = 100_000
-"""A database would not take every number that somebody may write."""
+"""An upper bound, as a database does not accept every number that a caller may pass."""
 
 
 class FactQueries(OpenGraph):
-    """The part of the graph memory that answers and browses; no empty private graph is started for that."""
+    """The part of the graph memory that answers and browses; it never starts an empty private graph."""
 
     async def search(
         self, query: str, options: SearchOptions | None = None
@@ -56,7 +56,7 @@ class FactQueries(OpenGraph):
         return (await self.answer(query, options)).results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search, and report what is missing; a question of a time is answered with what held then."""
+        """Search, and report what is missing; a question about a time is answered with what held then."""
         self._require_open("search")
         options = options or SearchOptions()
         if not query.strip():
@@ -105,7 +105,7 @@ class FactQueries(OpenGraph):
         )
 
     async def _ask(self, question: Question) -> tuple[FactAnswer, Mapping[str, Sequence[Fact]]]:
-        """Return the facts that answer, and to those that answer it best what they have outdated."""
+        """Return the facts that answer, and for the best of them the facts they superseded."""
         began = perf_counter()
         try:
             await self._monitor.compare(question.groups)
@@ -120,7 +120,7 @@ class FactQueries(OpenGraph):
         return answer, outdated
 
     async def _outdated(self, question: Question, answer: FactAnswer) -> Mapping[str, Sequence[Fact]]:
-        """Return to the best facts that hold at the time asked about what does not, of the same matter."""
+        """Map the best facts that hold at the time asked about to facts on the same subject that do not."""
         holding = [
             one.fact
             for one in answer.facts
@@ -160,10 +160,10 @@ class FactQueries(OpenGraph):
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Return the page of a fact, with its history and its sources, or the text of an episode.
+        """Return the page of a fact, with its history and sources, or the text of an episode.
 
-        Of the file of another workspace it is what the graph has of the lines. What is not there has no text,
-        and neither has what is in a group that is not ours to read.
+        For a file of another workspace, return what the graph has of the lines. A missing record has no text,
+        and neither has one in a group that we may not read.
         """
         self._require_open("read a fact")
         group, ids = group_in(rel_path), ids_in(rel_path)
@@ -178,8 +178,8 @@ class FactQueries(OpenGraph):
         return MemoryFileSlice(text=text, path=rel_path)
 
     async def _said_in(self, group_id: str, path: str, first: int, count: int) -> str:
-        """Return what the graph has of lines of a file of another workspace."""
-        # A part that stands in its description as it is, whoever wrote that: we escape these two signs.
+        """Return what the graph has of lines of another workspace's file."""
+        # Search for a part that is never escaped in a description: only these two characters are.
         part = max(re.split("[%#]", path.rpartition("/")[2]), key=len)
         found = await self._parts.store.episodes([group_id], limit=MAX_FACTS, place=part)
         scope = self._parts.scope
@@ -215,7 +215,7 @@ class FactQueries(OpenGraph):
         current_only: bool = False,
         limit: int = 20,
     ) -> Sequence[Fact]:
-        """Return facts, the newest first."""
+        """Return facts, newest first."""
         self._require_open("list facts")
         if not await self._has_facts():
             return ()
@@ -229,14 +229,14 @@ class FactQueries(OpenGraph):
         return await self._cited(found)
 
     async def entities(self, *, named: str | None = None, limit: int = 50) -> Sequence[GraphEntity]:
-        """Return entities, those with most facts first."""
+        """Return entities, those with the most facts first."""
         self._require_open("list entities")
         if not await self._has_facts():
             return ()
         return await self._parts.store.entities(self._parts.scope.searched, named=named, limit=limit)
 
     async def episodes(self, *, limit: int = 20) -> Sequence[Episode]:
-        """Return what was ingested, the latest observed first."""
+        """Return ingested episodes, latest observed first."""
         self._require_open("list episodes")
         if not await self._has_facts():
             return ()
@@ -244,7 +244,7 @@ class FactQueries(OpenGraph):
         return await self._cited_episodes(found)
 
     async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
-        """Return the latest facts about one entity, in the order of the time they hold from."""
+        """Return the latest facts about one entity, ordered by when they begin to hold."""
         self._require_open("show a timeline")
         if not await self._has_facts():
             return ()
@@ -285,7 +285,7 @@ class FactQueries(OpenGraph):
 
 
 def _in_calendar(moment: datetime) -> datetime:
-    """Return a time in UTC; one without a zone is taken for UTC, and what no calendar has for its end."""
+    """Convert a time to UTC; one without a zone counts as UTC, one outside the calendar is clamped."""
     try:
         return in_utc(moment)
     except OverflowError:

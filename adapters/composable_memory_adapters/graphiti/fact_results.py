@@ -1,4 +1,4 @@
-"""Facts as others see them: their paths, the results of a search, and the page that `get` shows (pure)."""
+"""Presents facts: their paths, search results, and the page that `get` shows (pure)."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -16,38 +16,38 @@ from composable_memory_adapters.graphiti.groups import GroupScope
 
 PATH_ROOT = "graphiti"
 FILES = (*NOTE_SUFFIXES, TRANSCRIPT_SUFFIX)
-"""How the names end of what is ingested from files; other sources of facts need not be any."""
+"""The file suffixes of ingested files; other sources of facts need not be files."""
 
 _PATH = re.compile(rf"{PATH_ROOT}/([A-Za-z0-9_-]+)/([A-Za-z0-9-]+)")
 _CITED = re.compile(rf"{PATH_ROOT}/([A-Za-z0-9_-]+)/.+")
 
 
 def fact_path(group_id: str, fact_id: str) -> str:
-    """Return the path under which a fact is found and read; it never changes."""
+    """Return the path under which a fact can be read; it never changes."""
     return f"{PATH_ROOT}/{group_id}/{fact_id}"
 
 
 def ids_in(path: str) -> tuple[str, str] | None:
-    """Return the ids of the group and of the fact or episode that a path names, or None for other paths."""
+    """Return the group id and the fact or episode id in a path, or None for other paths."""
     match = _PATH.fullmatch(path)
     return (match[1], match[2]) if match else None
 
 
 def group_in(path: str) -> str | None:
-    """Return the group of a path as `cited_origin` gives it to the file of another workspace."""
+    """Return the group in a path that `cited_origin` made for a file of another workspace."""
     match = _CITED.fullmatch(path)
     return match[1] if match and ".." not in path.split("/") else None
 
 
 def cited(fact: Fact, scope: GroupScope, gone: Collection[str]) -> Fact:
-    """Return a fact with its origins as the workspace cites them, its own files first, what is gone last."""
+    """Return a fact with its origins as the workspace cites them: its own files first, missing files last."""
     origins = [cited_origin(origin, fact.group_id, scope, gone) for origin in fact.origins]
     own_first = sorted(origins, key=lambda one: (bool(one.gone), one.path.startswith(f"{PATH_ROOT}/")))
     return replace(fact, origins=tuple(own_first))
 
 
 def cited_episode(episode: Episode, scope: GroupScope, gone: Collection[str]) -> Episode:
-    """Return an episode with its origin, and its content's id, as the workspace names them."""
+    """Return an episode with its origin and its content's id as the workspace names them."""
     origin = episode.origin and cited_origin(episode.origin, episode.group_id, scope, gone)
     owner, content_id = owner_of(episode.content_id)
     if owner != scope.workspace_id:
@@ -56,10 +56,10 @@ def cited_episode(episode: Episode, scope: GroupScope, gone: Collection[str]) ->
 
 
 def cited_origin(origin: Origin, group_id: str, scope: GroupScope, gone: Collection[str]) -> Origin:
-    """Return an origin as the workspace cites it: its own files by their paths, others with their owner.
+    """Return an origin as the workspace cites it: its own files by path, others with their owner.
 
-    In a group that is the workspace's alone, a path without an owner is its own too. `gone` are those of its
-    files, as origins name them, that are there no more.
+    In a group that belongs only to the workspace, a path without an owner is the workspace's too. `gone` has
+    those of its files, as named in origins, that no longer exist.
     """
     owner, path = owner_of(origin.path)
     if owner == scope.workspace_id or (owner is None and scope.is_private(group_id)):
@@ -69,9 +69,9 @@ def cited_origin(origin: Origin, group_id: str, scope: GroupScope, gone: Collect
 
 
 def as_result(scored: ScoredFact, question: Question, outdated: Sequence[Fact] = ()) -> MemorySearchResult:
-    """Return a fact as a result: what is known and since when, with a citation of where it is from.
+    """Return a fact as a result: what is known and since when, citing its origin.
 
-    `outdated` is what else was said of the same matter, and did not hold at the time asked about.
+    `outdated` has other facts on the same subject that did not hold at the time asked about.
     """
     fact, now = scored.fact, question.now
     return MemorySearchResult(
@@ -90,7 +90,7 @@ def as_result(scored: ScoredFact, question: Question, outdated: Sequence[Fact] =
 
 
 def files_gone(origins: Iterable[Origin | None], workspace: Path) -> frozenset[str]:
-    """Return which paths of notes and transcripts are of no file; looks at the disk."""
+    """Return the paths of notes and transcripts whose files no longer exist; reads the disk."""
     paths = {one.path for one in origins if one and one.path.lower().endswith(FILES)}
     named = ((path, owner_of(path)[1]) for path in paths)
     return frozenset(path for path, name in named if not _may_exist(workspace, name))
@@ -99,12 +99,12 @@ def files_gone(origins: Iterable[Origin | None], workspace: Path) -> frozenset[s
 def _may_exist(workspace: Path, name: str) -> bool:
     try:
         return (workspace / Path(name).expanduser()).exists()
-    except (OSError, RuntimeError, ValueError):  # too long for a name, say: nobody can tell
+    except (OSError, RuntimeError, ValueError):  # cannot be checked, for example because the name is too long
         return True
 
 
 def passage_result(passage: ScoredPassage, scope: GroupScope, gone: Collection[str]) -> MemorySearchResult:
-    """Return a sentence of an episode as a result; its path is that of the episode."""
+    """Return a sentence of an episode as a result with the path of the episode."""
     known: dict[str, JsonValue] = {
         "episode": passage.episode_id,
         "group": passage.group_id,
@@ -134,7 +134,7 @@ def _supporting(fact: Fact, as_of: datetime, *, holds: bool) -> SupportingFact:
 
 
 def format_fact(fact: Fact, now: datetime, *, room: int | None = None) -> str:
-    """Return what a fact says with the time it holds, in at most `room` characters."""
+    """Return the text of a fact with its validity, in at most `room` characters."""
     validity = format_validity(fact, now)
     tail = f" ({validity})" if validity else ""
     text = fact.statement.strip()
@@ -144,12 +144,12 @@ def format_fact(fact: Fact, now: datetime, *, room: int | None = None) -> str:
 
 
 def format_validity(fact: Fact, now: datetime) -> str:
-    """Return the time in which a fact holds, in words; nothing where nothing is known of it."""
+    """Return when a fact holds, in words; empty if nothing is known."""
     return _supporting(fact, now, holds=fact.is_current(now)).validity
 
 
 def fact_page(fact: Fact, now: datetime, *, history: Sequence[Fact], sources: Sequence[Episode]) -> str:
-    """Return all that is known of a fact, as Markdown: itself, its history, and what it was taken from."""
+    """Return everything known of a fact as Markdown: the fact, its history, and its sources."""
     return "\n".join(
         [
             f"# {_line(fact.source)} {_words(fact.relation)} {_line(fact.target)}",
@@ -165,7 +165,7 @@ def fact_page(fact: Fact, now: datetime, *, history: Sequence[Fact], sources: Se
 
 
 def episode_page(episode: Episode, originals: Sequence[EpisodeDraft]) -> str:
-    """Return an episode as Markdown, with those that it took the place of."""
+    """Return an episode as Markdown, with the episodes it replaced."""
     merged = [line for one in originals for line in ("", f"## {_original(one)}", "", one.text.strip())]
     return "\n".join([f"# {_line(_place_of(episode))}", "", episode.text.strip(), *merged, ""])
 

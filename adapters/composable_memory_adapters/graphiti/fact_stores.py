@@ -1,4 +1,4 @@
-"""What the graph memory needs of a store of facts: a database, or a REST service."""
+"""The interface of a fact store, either a database or a REST service, and its values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -15,21 +15,21 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BACKEND_ID: Final = "graphiti"
 STATES: Final = "STATES"
-"""The relation of facts of which only their text is known."""
+"""The relation of facts of which only the text is known."""
 
 LINES = 250
-"""So many lines of a copy are handled at once: each may have a vector of a thousand numbers."""
+"""Lines of a copy handled at once: each may have a vector of a thousand numbers."""
 VECTORS = ("name_embedding", "fact_embedding")
-"""Properties that are vectors; a node or a relationship has one at most."""
+"""Properties that are vectors; a node or a relationship has at most one."""
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is looked for, and among the facts of which groups; with a `window`, what was true within it.
+    """What to search for, and in which groups; with a `window`, what was true within it.
 
-    `when` holds the words of `text` that name the window, `entities` the names in it.
+    `when` has the words of `text` that name the window, `entities` the names in it.
     """
 
     text: str
@@ -42,21 +42,21 @@ class Question:
 
     @property
     def as_of(self) -> datetime:
-        """Return the time it is about: the end of its window, as far as that is past, or now."""
+        """Return the time the question is about: the end of its window if that is past, otherwise now."""
         return min(self.window.end, self.now) if self.window else self.now
 
     def is_true_of(self, fact: Fact) -> bool:
-        """Return whether a fact held at the time it is about."""
+        """Return whether a fact held at the time the question is about."""
         return fact.is_current(self.now) if self.window is None else fact.holds_within(self.window)
 
     def admits(self, fact: Fact) -> bool:
-        """Return whether a fact began before the end of the time it is about, though it may be over."""
+        """Return whether a fact began before the end of that time, even if it is over."""
         return self.window is None or fact.valid_at is None or fact.valid_at <= self.window.end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredFact:
-    """A fact and how well it answers, in [0, 1]; `exact` says that it holds every content word."""
+    """A fact and how well it answers, in [0, 1]; `exact` means that it contains every content word."""
 
     fact: Fact
     score: float
@@ -65,7 +65,7 @@ class ScoredFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredPassage:
-    """A sentence of an episode, from which no fact was taken that says it; `score` as in `ScoredFact`."""
+    """A sentence of an episode that no extracted fact states; `score` as in `ScoredFact`."""
 
     episode_id: str
     group_id: str
@@ -88,9 +88,9 @@ class FactAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What became of episodes: how many entities and facts were written; `certain` says that they are there.
+    """The outcome of adding episodes: how many entities and facts were written; `certain` if they are stored.
 
-    A service that takes episodes and reads them later is not certain.
+    It is not certain if a service accepts episodes and reads them later.
     """
 
     entities: int = 0
@@ -100,7 +100,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How much a store holds; None where it cannot say."""
+    """How much a store holds; None if it cannot tell."""
 
     facts: int | None = None
     entities: int | None = None
@@ -111,7 +111,7 @@ class Counts:
 class EpisodeIds:
     """The ids of the episodes in a group.
 
-    Of those that are `whole` everything was written to the end; `retired` are those that hold no more.
+    `whole` episodes were completely written; `retired` ones are no longer valid.
     """
 
     present: frozenset[str] = frozenset()
@@ -130,7 +130,7 @@ class NodeLine(BaseModel):
 
 
 class LinkLine(BaseModel):
-    """A relationship between two nodes, which are named by a label and their UUIDs."""
+    """A relationship between two nodes, each given by a label and a UUID."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -144,36 +144,36 @@ class LinkLine(BaseModel):
 
 
 class FactStore(Protocol):
-    """Facts in groups. Every call raises a `BackendError` when the place cannot be reached."""
+    """Facts in groups. Every call raises a `BackendError` if the store cannot be reached."""
 
     async def search(self, question: Question) -> FactAnswer:
         """Return the facts that answer a question, with their origins."""
         ...
 
     async def add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
-        """Store episodes of one group and the facts that they state; storing one twice changes nothing.
+        """Store episodes of one group and the facts they state; storing one twice changes nothing.
 
-        One that was retired and is stored again holds again, with its facts.
+        Storing a retired one again restores it and its facts.
 
         Raises:
-            BackendRejected: one of them can never be stored, for instance since a model refuses it.
+            BackendRejected: one of them can never be stored, for example because a model refuses it.
         """
         ...
 
     async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
-        """End the facts that only these episodes support; return how many."""
+        """End the facts that only these episodes support; return their number."""
         ...
 
     async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
-        """Put one episode in the place of several, whose facts stay and point to it; twice is as once."""
+        """Replace several episodes by one, to which their facts then point; repeating it is harmless."""
         ...
 
     async def episode_ids(self, group_id: str) -> EpisodeIds | None:
-        """Return which episodes are there; None where the place cannot tell."""
+        """Return which episodes are stored; None if the store cannot tell."""
         ...
 
     async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
-        """Remove an episode with what only it supports; None if it is not there."""
+        """Remove an episode with everything that only it supports; None if it does not exist."""
         ...
 
     async def fact(self, group_id: str, fact_id: str) -> Fact | None:
@@ -181,7 +181,7 @@ class FactStore(Protocol):
         ...
 
     async def history(self, fact: Fact) -> Sequence[Fact]:
-        """Return all that the graph says or said of the same entity and relation, oldest first."""
+        """Return everything ever stated of the same entity and relation, oldest first."""
         ...
 
     async def facts(
@@ -193,21 +193,21 @@ class FactStore(Protocol):
         current_at: datetime | None,
         limit: int,
     ) -> Sequence[Fact]:
-        """Return facts, the newest first: by the time they hold from, else were recorded at."""
+        """Return facts, newest first: by when they begin to hold, or else when they were recorded."""
         ...
 
     async def entities(
         self, groups: Sequence[str], *, named: str | None, limit: int
     ) -> Sequence[GraphEntity]:
-        """Return entities, those with most facts first."""
+        """Return entities, those with the most facts first."""
         ...
 
     async def episodes(self, groups: Sequence[str], *, limit: int, place: str = "") -> Sequence[Episode]:
-        """Return episodes, the latest observed first; with a `place`, all whose origin has it, or more."""
+        """Return episodes, latest observed first; with `place`, at least all whose origin contains it."""
         ...
 
     async def episode(self, group_id: str, episode_id: str) -> Episode | None:
-        """Return one episode, by the graph's id or the content's."""
+        """Return one episode, by the id of the graph or of the content."""
         ...
 
     async def neighbourhood(
@@ -217,21 +217,21 @@ class FactStore(Protocol):
         ...
 
     async def counts(self, groups: Sequence[str]) -> Counts:
-        """Return how much the groups hold."""
+        """Return how much is in the groups."""
         ...
 
     async def refresh(self, groups: Sequence[str], *, force: bool) -> Sequence[str]:
-        """Bring indexes and vectors in step with the settings; return what could not be, in words."""
+        """Update indexes and vectors to match the settings; return the problems, in words."""
         ...
 
     async def scrub(self) -> str | None:
-        """Leave nothing of what was removed in files of ours; return what is not ours and may hold it."""
+        """Erase removed content from our files; return a note on others' files that may still have it."""
         ...
 
     def describe(self) -> Mapping[str, str]:
-        """Return what is known of the place, such as its kind, version and address without secrets."""
+        """Return facts about the store, such as kind, version and address, without secrets."""
         ...
 
     async def health(self) -> Health:
-        """Return whether the place answers; never raises for one that is down."""
+        """Return whether the store answers; never raises if it is down."""
         ...

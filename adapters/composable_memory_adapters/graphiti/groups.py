@@ -1,4 +1,4 @@
-"""Which group of the graph a content goes to, and which groups a question searches (pure)."""
+"""Decides which group of the graph a content goes to, and which groups a question searches (pure)."""
 
 import re
 import unicodedata
@@ -11,20 +11,20 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 SAFE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 UNSAFE_RUN = re.compile(r"[^A-Za-z0-9]+")
 TAKEN = frozenset({"_", "default_db"})
-"""What Graphiti and FalkorDB call a graph that nobody named."""
+"""The default graph names of Graphiti and FalkorDB."""
 SLUG_CHARS = 40
 HASH_CHARS = 12
 AGENT_CHARS = 8
 HASHED = re.compile(rf"(?:-[A-Za-z0-9-]*)?-[0-9a-f]{{{HASH_CHARS}}}")
 DIRECT = frozenset({"direct", "dm"})
-"""What stands before the other's id in the key of a conversation between two."""
+"""The session key part that precedes the other person's id in a direct conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupScope:
     """The groups that one workspace of an agent reads and writes.
 
-    `claimed` are groups that belong to the workspace alone though they are not named after it.
+    `claimed` groups belong only to the workspace although they are not named after it.
     """
 
     settings: GraphitiSettings
@@ -34,7 +34,7 @@ class GroupScope:
 
     @property
     def base(self) -> str:
-        """Return the group that the settings name, else the workspace's own."""
+        """Return the group that the settings name, or else the workspace's own."""
         return self.settings.group or self._default
 
     @property
@@ -44,7 +44,7 @@ class GroupScope:
 
     @property
     def owner_in_ids(self) -> str | None:
-        """Return what tells our episodes from those of others in a group that the settings name."""
+        """Return the workspace id that marks our episodes in a group that the settings name."""
         return self.workspace_id if self.settings.group else None
 
     @property
@@ -53,9 +53,10 @@ class GroupScope:
         return self.agent_id if is_claimed else default_group(self.agent_id, self.workspace_id)
 
     def searched_by(self, session_key: str | None) -> tuple[str, ...]:
-        """Return the groups that a question of a session searches, its own first.
+        """Return the groups that a question from a session searches, its own first.
 
-        What belongs to nobody in particular, such as the notes, is the agent's and everybody's.
+        Content that belongs to no particular user, such as notes, is in the agent's group and open to
+        everybody.
         """
         own = self.group_of(MemoryProvenance(source="search", session_key=session_key))
         others = (safe_group_id(key) for key in (self.base, *self.settings.also_search))
@@ -66,9 +67,9 @@ class GroupScope:
         return group_of(self.settings, self._default, provenance)
 
     def may_read(self, group_id: str) -> bool:
-        """Return whether a path may name a group: one that is searched, or one of the users or sessions.
+        """Return whether a path may name a group: a searched one, or one of a user or session.
 
-        Which session asks for a path is not known, so within an agent paths are open to all of its sessions.
+        Which session requests a path is not known, so within an agent, paths are open to all its sessions.
         """
         if group_id in self.searched:
             return True
@@ -76,14 +77,14 @@ class GroupScope:
         return kind != "agent" and _is_within(self.base, kind, group_id)
 
     def is_private(self, group_id: str) -> bool:
-        """Return whether a group belongs to this workspace alone."""
+        """Return whether a group belongs only to this workspace."""
         return group_id in self.claimed or is_of(self._default, group_id)
 
 
 def default_group(agent_id: str, workspace_id: str) -> str:
-    """Return the group of an agent's memory of one workspace, which no other workspace shares.
+    """Return the group of an agent's memory of one workspace, shared with no other workspace.
 
-    It is short enough that the names of groups within it begin with all of it.
+    It is short enough to be a prefix of the names of all groups within it.
     """
     room = SLUG_CHARS - len(f"_{workspace_id}-session")
     if len(agent_id) > room:
@@ -94,7 +95,7 @@ def default_group(agent_id: str, workspace_id: str) -> str:
 def group_of(settings: GraphitiSettings, default: str, provenance: MemoryProvenance | None) -> str:
     """Return the group that a content goes to.
 
-    Without a user or a session known it is the one that the settings name, or `default`.
+    If neither user nor session is known, this is the group that the settings name, or `default`.
     """
     base = settings.group or default
     if provenance is None:
@@ -109,16 +110,16 @@ def group_of(settings: GraphitiSettings, default: str, provenance: MemoryProvena
 
 
 def is_of(base: str, group_id: str) -> bool:
-    """Return whether a group is the one that is called `base`, or that of a user or a session within it."""
+    """Return whether a group is `base` itself, or that of a user or a session within it."""
     within = any(_is_within(base, kind, group_id) for kind in ("user", "session"))
     return group_id == safe_group_id(base) or within
 
 
 def safe_group_id(key: str) -> str:
-    """Return `key` as a name that every graph database takes; another one for every key.
+    """Return `key` as a name valid in every graph database; different keys get different names.
 
-    A name of letters, digits, `_` and `-`, up to 64, stays as it is. Of any other key the readable part is
-    kept, with a hash of the whole.
+    A name of up to 64 letters, digits, `_` and `-` stays as it is. Any other key keeps its readable part,
+    with a hash of the whole.
     """
     if SAFE.fullmatch(key) and key not in TAKEN:
         return key
@@ -132,7 +133,7 @@ def _slug(key: str) -> str:
 
 
 def _group_within(base: str, kind: str, key: str | None) -> str:
-    # The line break keeps "a" and user "b" apart from an agent that is called like both together.
+    # The line break separates "a" with user "b" from an agent whose name is both together.
     return safe_group_id(f"{base}\n{kind}\n{key}" if key else base)
 
 
@@ -142,7 +143,7 @@ def _is_within(base: str, kind: str, group_id: str) -> bool:
 
 
 def _user_of(provenance: MemoryProvenance) -> str | None:
-    """Name the user by the conversation where it is between two: a question comes with nothing else."""
+    """Name the user after a direct conversation if it is one: a question comes with nothing else."""
     partner = _partner_in(provenance.session_key)
     if partner or not provenance.actor_id:
         return partner
@@ -150,11 +151,11 @@ def _user_of(provenance: MemoryProvenance) -> str | None:
 
 
 def _partner_in(session_key: str | None) -> str | None:
-    """Return channel and user of a key such as `agent:main:telegram:direct:170`; None for other keys."""
+    """Return channel and user from a key such as `agent:main:telegram:direct:170`; None for other keys."""
     parts = (session_key or "").split(":")
     place = next((at for at, part in enumerate(parts) if part in DIRECT), None)
     if place is None or parts[0] != "agent" or place < 2:
         return None
     user = ":".join(parts[place + 1 :])
-    # With one account of several in the key, the user is the same: the channel alone tells them apart.
+    # The key may name one of several accounts, but the user is the same: use only the channel.
     return ":".join((*parts[2 : min(place, 3)], user)) if user else None

@@ -1,4 +1,4 @@
-"""Takes contents in: stored in the outbox first, then as facts in the graph."""
+"""Ingests contents: first into the outbox, then as facts into the graph."""
 
 import asyncio
 from collections import Counter
@@ -29,10 +29,10 @@ DraftsByContent = Sequence[tuple[EpisodeDraft, ...]]
 
 
 class Ingest(OpenGraph):
-    """The part of the graph memory that makes episodes of contents, and has them worked off."""
+    """The part of the graph memory that turns contents into episodes and has them processed."""
 
     async def ingest(self, contents: Sequence[MemoryContentObject], *, wait: bool = True) -> IngestReport:
-        """Take contents in: safe in the outbox first, then, with `wait` before this returns, as facts."""
+        """Ingest contents: into the outbox first and then, with `wait` before this returns, as facts."""
         with self._traced("ingest"):
             drafts = await self._drafts(contents)
             with self._parts.worker.reserve(self._groups_of(drafts) if wait else ()):
@@ -42,7 +42,7 @@ class Ingest(OpenGraph):
     async def ingest_source(
         self, path: str, contents: Sequence[MemoryContentObject], *, wait: bool = True
     ) -> IngestReport:
-        """Take contents in as all that `path` says now; what it said before holds no more."""
+        """Ingest contents as everything that `path` says now; what it said before no longer holds."""
         with self._traced("ingest"):
             drafts = await self._drafts(contents)
             source = named_in(self._parts.scope.owner_in_ids, storable(path))
@@ -56,10 +56,9 @@ class Ingest(OpenGraph):
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
-        """Work off what waits in the outbox, and bring the graph's indexes and vectors in step.
+        """Process what waits in the outbox, and update the graph's indexes and vectors.
 
-        What was postponed is tried at once. `force` tries again what was given up as well, and makes all
-        vectors anew.
+        Postponed work is retried at once. `force` also retries what was given up, and recomputes all vectors.
         """
         with self._traced("sync"):
             return await self._sync(reason=reason, force=force, progress=progress)
@@ -75,10 +74,10 @@ class Ingest(OpenGraph):
         if self._monitor.is_empty:
             _report_progress(progress, 1)
             return SyncReport(reason=reason)
-        with suppress(ComposableMemoryError):  # the work reports itself that the graph cannot be reached
+        with suppress(ComposableMemoryError):  # the work itself reports an unreachable graph
             await self._monitor.compare_again(force=force)
         done = await self._parts.worker.work()
-        self._parts.worker.wake()  # for what has to be tried again
+        self._parts.worker.wake()  # to process retries
         problems = await self._parts.store.refresh(self._parts.scope.searched, force=force)
         await self._monitor.count_facts()
         _report_progress(progress, 1)
@@ -91,11 +90,11 @@ class Ingest(OpenGraph):
         )
 
     def _groups_of(self, drafts: DraftsByContent) -> list[str]:
-        """Return the groups that the drafts go to, and the workspace's own, where a source may have been."""
+        """Return the groups of the drafts, and the workspace's own, where the source may have been before."""
         return sorted({draft.group_id for some in drafts for draft in some} | {self._parts.scope.searched[0]})
 
     async def _drafts(self, contents: Sequence[MemoryContentObject]) -> list[tuple[EpisodeDraft, ...]]:
-        """Return the episodes of each content; those of ten megabytes take a second, so in a thread."""
+        """Return the episodes of each content, in a thread: for ten megabytes this takes a second."""
         return await asyncio.to_thread(lambda: [self._drafts_of(content) for content in contents])
 
     def _drafts_of(self, content: MemoryContentObject) -> tuple[EpisodeDraft, ...]:
@@ -122,13 +121,13 @@ class Ingest(OpenGraph):
             await self._monitor.count_facts()
         else:
             done = WorkReport()
-            await self._monitor.count_waiting(anew=True)  # or the next search would call the graph empty
-        self._parts.worker.wake()  # for what came in, or has to be tried again
+            await self._monitor.count_waiting(anew=True)  # else the next search would report it empty
+        self._parts.worker.wake()  # to process new episodes and retries
         entries = await self._parts.outbox.entries([draft.id for some in drafts for draft in some])
         report = _report(contents, drafts, known, {entry.draft_id: entry for entry in entries}, done)
         last_error = self._monitor.waiting.last_error
         if wait and report.pending and not report.problems and last_error:
-            # They have not been tried, since what came before them failed.
+            # They were not attempted, because earlier ones failed.
             report = replace(report, problems=(last_error,))
         return report
 
@@ -140,7 +139,7 @@ def _report(
     entries: Mapping[str, Entry],
     done: WorkReport,
 ) -> IngestReport:
-    """Report of each content what became of its episodes; the worst of them counts."""
+    """Report the outcome for each content: the worst among its episodes."""
     outcomes = Counter(_outcome(of_content, known, entries) for of_content in drafts)
     blank = [no_text(content) for content, some in zip(contents, drafts, strict=True) if not some]
     warnings = [warning for some in drafts for draft in some for warning in draft.warnings]

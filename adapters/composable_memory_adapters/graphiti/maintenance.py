@@ -1,7 +1,7 @@
 """Removes episodes, adopts those of earlier versions, and backs up and restores a workspace's graph.
 
-An episode that says what is forgotten goes, with the facts that only it supports. What else it says is handed
-in again.
+An episode that contains forgotten text is removed, with the facts that only it supports. The rest of its text
+is enqueued again.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ FORGET = "forget an episode"
 
 
 class Maintenance(OpenGraph):
-    """The part of the graph memory that changes the graph beside ingesting."""
+    """The part of the graph memory that changes the graph other than by ingesting."""
 
     async def forget(self, episode_id: str) -> Forgotten:
-        """Remove an episode for good: from the graph, with what only it supports, and from the outbox.
+        """Permanently remove an episode: from the graph, with what only it supports, and from the outbox.
 
         Raises:
             BackendRejected: there is no such episode.
@@ -40,7 +40,7 @@ class Maintenance(OpenGraph):
         wanted = ids[1] if ids else storable(episode_id)
         removed: list[Forgotten] = []
         for group in groups:
-            # Without the lease, an episode that is being stored would write facts after it is gone.
+            # Without the lease, an episode that is just being stored would write facts after its removal.
             async with self._parts.worker.exclusive(group):
                 removed += await self._forget(group, wanted)
         if not removed:
@@ -66,9 +66,10 @@ class Maintenance(OpenGraph):
         return removed or [Forgotten(episode_id=entry.id, facts=0, entities=0) for entry in entries]
 
     async def adopt(self, *, everything: bool = False) -> Adopted:
-        """Adopt episodes from before workspaces were told apart, and store them with what else waits.
+        """Adopt episodes from before workspaces were distinguished, and process everything that waits.
 
-        Without `everything` they are those whose text is in the note of this workspace that they name.
+        Without `everything`, these are only episodes whose text is in the note of this workspace that they
+        name.
         """
         with self._traced("adopt episodes"):
             adopted = await self._parts.adoption.run(everything=everything)
@@ -77,12 +78,12 @@ class Maintenance(OpenGraph):
         return Adopted(episodes=adopted, left=sum(self._parts.adoption.unassigned.values()))
 
     async def backup(self, folder: Path) -> Mapping[str, int]:
-        """Copy what this workspace wrote to a private graph; of another, only count what is there."""
+        """Back up what this workspace wrote to a private graph; for any other graph, only count it."""
         with self._traced("back up"):
             await self._monitor.count_waiting(anew=True)
             if self._monitor.is_empty:
                 return {}
-            with suppress(ComposableMemoryError):  # it shows again when the graph is copied
+            with suppress(ComposableMemoryError):  # an error shows again when the graph is copied
                 await self._monitor.compare(self._parts.scope.searched)
             return await backup_of(self._parts).write(folder)
 
@@ -91,7 +92,7 @@ class Maintenance(OpenGraph):
         with self._traced("restore"):
             counts = await backup_of(self._parts).restore(folder, replace=replace)
             self._monitor.note_restored()
-            with suppress(ComposableMemoryError):  # vectors that are lacking are made with the next index
+            with suppress(ComposableMemoryError):  # missing vectors are added by the next sync
                 await self._parts.store.refresh(self._parts.scope.searched, force=False)
             await self._monitor.count_facts()
             self._parts.worker.wake()
@@ -99,12 +100,12 @@ class Maintenance(OpenGraph):
 
 
 def backup_of(parts: GraphParts) -> GraphBackup:
-    """Return what copies the graph of a workspace out and in."""
+    """Return the backup of a workspace's graph."""
     return GraphBackup(parts.outbox, parts.copies, parts.scope, exclusive=parts.worker.exclusive)
 
 
 def _refuse_merged(entries: Sequence[Entry]) -> None:
-    """Refuse to forget what was merged: it is part of another text now, which can be forgotten whole."""
+    """Refuse to forget a merged episode: it is part of another one now, which can be forgotten as a whole."""
     for entry in entries:
         if entry.merged_into is not None:
             hint = f"it is now part of episode {entry.merged_into}; forget that one"
@@ -112,14 +113,14 @@ def _refuse_merged(entries: Sequence[Entry]) -> None:
 
 
 Shown = Callable[[str], str]
-"""Returns a text without what was forgotten."""
+"""Returns a text without its forgotten parts."""
 
 
 class Erasing(OpenGraph):
-    """The part of the graph memory that finds and removes episodes by what they say."""
+    """The part of the graph memory that finds and removes episodes by their text."""
 
     async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Return the episodes that say some lines, and how many facts were taken from them."""
+        """Return the episodes that contain the given lines, and how many facts were extracted from them."""
         self._require_open("say what it holds")
         entries = await self._saying(self._hiding(wanted))
         facts = 0
@@ -129,7 +130,7 @@ class Erasing(OpenGraph):
         return _holdings_of(entries, facts)
 
     async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Remove episodes that say what was forgotten, with their facts, also from the server's files."""
+        """Remove episodes that contain forgotten text, with their facts, also from the server's files."""
         with self._traced("forget"):
             return await self._erase(wanted)
 
@@ -141,7 +142,7 @@ class Erasing(OpenGraph):
             own = [one for one in entries if one.draft.group_id == group]
             facts += await self._erase_in(group, own, shown)
         holdings = list(_holdings_of(entries, facts))
-        # Also where nothing is found any more: who was killed here may have removed it, and not scrubbed.
+        # Even if nothing is found: a run killed at this point may have removed it without scrubbing.
         stays = await self._parts.store.scrub()
         if stays and entries:
             holdings.append(Holding(store=BACKEND_ID, what="server", count=1, stays=stays))
@@ -160,10 +161,10 @@ class Erasing(OpenGraph):
         )
 
     async def _erase_in(self, group: str, entries: Sequence[Entry], shown: Shown) -> int:
-        """Remove episodes of a group, and hand in again what else they say; return how many facts went."""
+        """Remove episodes of a group, and enqueue the rest of their text; return how many facts went."""
         every = await self._parts.outbox.all_entries()
         facts = 0
-        # Without the lease, an episode that is being stored would write facts after it is gone.
+        # Without the lease, an episode that is just being stored would write facts after its removal.
         async with self._parts.worker.exclusive(group):
             for source in dict.fromkeys(entry.source_path for entry in entries):
                 affected = [one for one in every if _is_of(one, group, source, entries)]
@@ -181,7 +182,7 @@ class Erasing(OpenGraph):
 
 
 def _without_forgotten(entries: Sequence[Entry], shown: Shown) -> list[EpisodeDraft]:
-    """Return drafts as they were handed in, without what was forgotten, if they say anything else."""
+    """Return drafts as they were enqueued, without forgotten text, if anything else is left."""
     drafts = []
     for entry in entries:
         text = shown(entry.draft.text)
@@ -194,13 +195,13 @@ def _without_forgotten(entries: Sequence[Entry], shown: Shown) -> list[EpisodeDr
 
 
 def _says_something(text: str) -> bool:
-    """Return whether a text says more than whom it was about, as `Ann: [forgotten].` does not."""
+    """Return whether a text says more than who it was about; `Ann: [forgotten].` does not."""
     rests = (line.rpartition(":")[2] if INSTEAD in line else line for line in text.splitlines())
     return any(re.search(r"\w", rest.replace(INSTEAD, "")) for rest in rests)
 
 
 def _is_of(one: Entry, group: str, source: str | None, entries: Sequence[Entry]) -> bool:
-    """Return whether an episode is handed in again: all of a source, else only what changes."""
+    """Return whether an episode must be enqueued again: all of a source, otherwise only what changes."""
     if (
         one.draft.group_id != group
         or one.source_path != source

@@ -1,4 +1,4 @@
-"""When a content was seen and when it reached us, read from all that it says of time (pure)."""
+"""Reads when a content was observed and when it reached us from everything it says about time (pure)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,30 +9,30 @@ FIRST_LIKELY_YEAR = 1900
 LIKELY_YEARS_AHEAD = 100
 INVALID = "graphiti.invalid_observed_at"
 MOMENTS = ("created_at", "updated_at", "observed_at", "valid_from", "valid_to", "expires_at")
-"""All of `MemoryTemporalMetadata` that are times."""
+"""The time fields of `MemoryTemporalMetadata`."""
 OBSERVED_KEYS = ("observedAt", "observed_at")
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Return a time in UTC, which is also what one without a zone is taken to be in.
+    """Return a time in UTC; one without a zone counts as UTC.
 
     Raises:
-        OverflowError: it is at an edge of the calendar.
+        OverflowError: it is too close to the limits of the calendar.
     """
-    if moment.tzinfo is UTC:  # as all are that a graph holds
+    if moment.tzinfo is UTC:  # as all times in a graph are
         return moment
     return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment.astimezone(UTC)
 
 
 class Times:
-    """The times of a content that reaches us `now`, and what was wrong with them.
+    """The times of a content that reaches us `now`, and the problems found in them.
 
-    All are in UTC but when it was created, by which what is of one day of its author is ordered: when it
-    reached us, if nothing else is known.
+    All are in UTC except the creation time, which orders what its author wrote on one day; it defaults to
+    when the content reached us.
     """
 
     def __init__(self, content: MemoryContentObject, now: datetime) -> None:
-        """Read them."""
+        """Read the times."""
         self._content = content
         self._now = now
         self.warnings: tuple[IngestWarning, ...] = ()
@@ -43,7 +43,7 @@ class Times:
             self.temporal = replace(self.temporal, created_at=self.ingested_at)
 
     def _joined(self) -> MemoryTemporalMetadata | None:
-        """Return the times of content and provenance, field by field; those of the content go first."""
+        """Merge the times of content and provenance, field by field; those of the content take precedence."""
         inherited = self._content.provenance.temporal if self._content.provenance else None
         if self._content.temporal is None and inherited is None:
             return None
@@ -56,7 +56,7 @@ class Times:
         return MemoryTemporalMetadata(**moments, timezone=own.timezone or other.timezone)
 
     def _observed_at(self) -> datetime:
-        """Return when the content was said or seen, as far as that is known."""
+        """Return when the content was said or seen, as far as known."""
         temporal = self.temporal
         stated = (temporal and temporal.observed_at) or self._stated_in_words()
         known = stated or (temporal and temporal.created_at and in_utc(temporal.created_at))

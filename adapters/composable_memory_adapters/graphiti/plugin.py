@@ -1,4 +1,4 @@
-"""What the graph memory offers as a backend."""
+"""Registers the graph memory as a backend."""
 
 from composable_memory.interfaces import BackendSpec, Capability
 from composable_memory.supervision.resource import lazy_call, lazy_open

@@ -47,7 +47,7 @@ DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
 
 
 class PrivateServerSettings(SettingsModel):
-    """The FalkorDB that starts and stops with the memory."""
+    """The FalkorDB server that starts and stops with the memory."""
 
     dir: Path | None = Field(
         default=None, description="Where it keeps the graphs; unset: `graphiti` in the state folder."
@@ -60,7 +60,7 @@ class PrivateServerSettings(SettingsModel):
 
 
 class LlmSettings(SettingsModel):
-    """The language model that reads episodes, behind any endpoint that speaks OpenAI's chat completions."""
+    """The language model that reads episodes, at any endpoint compatible with OpenAI's chat completions."""
 
     base_url: HttpUrl | None = Field(
         default=None,
@@ -77,7 +77,7 @@ class LlmSettings(SettingsModel):
 
 
 class IngestSettings(SettingsModel):
-    """How contents become facts, and what happens when they cannot at once."""
+    """How contents become facts, and what happens if that fails."""
 
     extractor: str = Field(
         default="auto",
@@ -120,11 +120,11 @@ class SearchSettings(SettingsModel):
 
 
 class GraphitiSettings(SettingsModel):
-    """The keys of the graph memory.
+    """The settings keys of the graph memory.
 
-    `base_url` points at a Graphiti REST service, and so do `server_host` and `service_port`, either of which
-    may be left out; `url` points at a shared FalkorDB or Neo4j. With neither, a FalkorDB of its own starts
-    with the memory.
+    `base_url` is the address of a Graphiti REST service; `server_host` and `service_port` are another way to
+    give it, and either may be omitted. `url` is the address of a shared FalkorDB or Neo4j. With none of
+    these, a private FalkorDB starts with the memory.
     """
 
     base_url: HttpUrl | None = Field(
@@ -158,7 +158,7 @@ class GraphitiSettings(SettingsModel):
 
     @property
     def service_url(self) -> str | None:
-        """Return the address of the REST service, or None when there is none."""
+        """Return the address of the REST service, or None if there is none."""
         names_no_service = self.server_host is None and "service_port" not in self.model_fields_set
         if self.base_url or names_no_service:
             return self.base_url
@@ -166,7 +166,7 @@ class GraphitiSettings(SettingsModel):
 
     @property
     def local_extractor(self) -> str | None:
-        """Return the name of what finds entities without a model; None where nothing does."""
+        """Return the name of the extractor that works without a model; None if there is none."""
         wanted = self.ingest.extractor
         return {"auto": "heuristic", "llm": "heuristic", "none": None}.get(wanted, wanted)
 

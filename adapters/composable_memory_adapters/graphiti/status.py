@@ -1,4 +1,4 @@
-"""What the graph memory of one workspace consists of, what of it waits, and what is missing."""
+"""The state of one workspace's graph memory: its parts, what is waiting, and what is missing."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -29,9 +29,9 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphParts:
-    """The open parts; `adoption` knows which groups are the workspace's.
+    """The open parts; `adoption` knows which groups belong to the workspace.
 
-    `copies` copies groups out and in; None where the place belongs to others too.
+    `copies` exports and imports groups; None if the database belongs to others too.
     """
 
     settings: GraphitiSettings
@@ -49,21 +49,22 @@ class GraphParts:
 
 
 def ingest_settings(settings: GraphitiSettings) -> IngestSettings:
-    """Return how contents become facts; a service has no way to replace several episodes by one."""
+    """Return how contents become facts; a service cannot replace several episodes by one."""
     unmerged = {"merge_after_days": 0.0} if settings.service_url else {}
     return settings.ingest.model_copy(update=unmerged)
 
 
 COUNTS_VALID_S = 5.0
-"""How long the counts of the outbox are taken as unchanged; other processes write to it as well."""
+"""How long counts of the outbox stay valid, in seconds; other processes write to it as well."""
 NOTHING_INGESTED = "the graph is empty; `cmem ingest MEMORY.md memory` ingests the notes"
 OTHER_GROUPS = "; to search somebody else's graph, name it in memory.graphiti.group or also_search"
 
 
 class Monitor:
-    """What is known of the graph of one workspace, from the calls that looked.
+    """What the latest calls found out about the graph of one workspace.
 
-    `waiting` has the latest counts of the outbox, `is_new` tells a private graph that was never started.
+    `waiting` has the latest counts of the outbox; `is_new` is true for a private graph that was never
+    started.
     """
 
     def __init__(self, parts: GraphParts, *, is_new: bool) -> None:
@@ -77,17 +78,17 @@ class Monitor:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether a private graph has nothing in it; then no server needs to start."""
+        """Return whether a private graph is empty; then no server need start."""
         return self.is_new and not any(self.waiting.by_state.values())
 
     async def count_waiting(self, *, anew: bool = False) -> None:
-        """Count what is in the outbox, unless that was done a moment ago."""
+        """Count what is in the outbox, unless that was just done."""
         now = self._parts.services.clock()
         if anew or abs((now - self._counted_at).total_seconds()) >= COUNTS_VALID_S:
             self.waiting, self._counted_at = await self._parts.outbox.counts(), now
 
     async def count_facts(self) -> None:
-        """Count what is in the outbox and the graph; one that cannot be reached becomes its health."""
+        """Count what is in the outbox and the graph; if the graph is unreachable, record its health."""
         await self.count_waiting(anew=True)
         if self.is_empty:
             return
@@ -99,27 +100,27 @@ class Monitor:
             self.note_health(Health(ok=True))
 
     async def compare(self, groups: Iterable[str]) -> None:
-        """Make sure, once, that the graph holds what the outbox calls stored."""
+        """Ensure, once, that the graph has what the outbox considers stored."""
         if await self._comparison.run(groups):
             await self.count_waiting(anew=True)
             self._parts.worker.wake()
 
     async def compare_again(self, *, force: bool) -> None:
-        """Compare all groups; with `force` also have stored again what a shared graph lacks."""
+        """Compare all groups; with `force`, also store again what a shared graph lacks."""
         await self._comparison.run_again(force=force)
 
     async def look_again(self) -> None:
-        """Count what waits, and have the next question compare the groups that it asks."""
+        """Count what waits, and have the next question compare the groups it searches."""
         await self.count_waiting(anew=True)
         self._comparison.begin_again()
 
     def note_restored(self) -> None:
-        """Take the graph for another one from now on."""
+        """Treat the graph as a different one from now on."""
         self.is_new = False
         self._comparison.reset()
 
     def note_health(self, health: Health, *, always: bool = False) -> None:
-        """Remember whether the store answers, and log it when that changes or `always`."""
+        """Record whether the store answers, and log it if that changes or with `always`."""
         changed = health.ok != (self._health is None or self._health.ok)
         self._health = health
         if changed or always:
@@ -132,11 +133,11 @@ class Monitor:
     # --- reporting ---
 
     def never_indexed(self) -> Degradation:
-        """Return the degradation of an answer from an empty graph."""
+        """Return the degradation for an answer from an empty graph."""
         return _degradation("never-indexed", NOTHING_INGESTED)
 
     def degradations(self, *, nothing_found: bool) -> Iterator[Degradation]:
-        """Yield in what the graph falls short of what was handed in."""
+        """Yield how the graph falls short of what was ingested."""
         waiting, failed = self.waiting.pending, self.waiting.by_state.get("failed", 0)
         why = f": {self.waiting.last_error}" if self.waiting.last_error else ""
         if waiting:
@@ -160,9 +161,9 @@ class Monitor:
             yield _degradation("never-indexed", NOTHING_INGESTED + OTHER_GROUPS)
 
     def status(self, unassigned: Mapping[str, int]) -> MemoryProviderStatus:
-        """Return what was known after the last call that looked: a file is an episode here, a chunk a fact.
+        """Return what the latest calls found; a file is an episode here, a chunk a fact.
 
-        `unassigned` counts by group the episodes that belong to no workspace.
+        `unassigned` has the number of episodes without a workspace, by group.
         """
         described = self._parts.store.describe()
         by_service = bool(self._parts.settings.service_url)
@@ -200,7 +201,7 @@ class Monitor:
 
 
 class OpenGraph:
-    """What the graph memory's parts for answering, ingesting and removing share, until it is closed."""
+    """State shared by the answering, ingesting and removing parts of the graph memory, until it is closed."""
 
     def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
         self._parts = parts
@@ -216,7 +217,7 @@ class OpenGraph:
         return trace()
 
     def _shown(self, text: str) -> str:
-        """Return a text without what was forgotten; reads a file, so call it in a thread."""
+        """Return a text without its forgotten parts; reads a file, so call it in a thread."""
         return self._parts.services.hide(self._parts.services.hide(text, "memory"), "sessions")
 
 

@@ -1,4 +1,4 @@
-"""The commands of `cmem graph`: what a memory of facts shows of itself on the command line."""
+"""The commands of `cmem graph`, which inspect and change a memory of facts."""
 
 from composable_memory.cli.command_group import CommandSpec
 

@@ -1,4 +1,4 @@
-"""`cmem graph`: look through the facts of a memory, draw them, and forget an episode."""
+"""`cmem graph`: browses the facts of a memory, draws them, and forgets episodes."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ FORMATS: dict[str, PictureFormat] = {
 WHAT_TO_DO = "hint: the graph is empty; `cmem ingest MEMORY.md memory/` reads notes into it"
 WHO_IS_KNOWN = "hint: `cmem graph entities` lists known entities"
 LOOKED_AT = 1000
-"""Among so many of the latest episodes the one to be forgotten is looked for, to show what it says."""
+"""How many of the latest episodes are searched for the one to forget, to show its text."""
 
 graph = typer.Typer(help=spec.summary, no_args_is_help=True)
 
@@ -72,22 +72,22 @@ Many = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Graph:
-    """The backend with the facts, and the time at which it is looked at."""
+    """The backend with the facts, and the time of the call."""
 
     backend_id: str
     memory: SupportsFacts
     now: datetime
 
     def path(self, one: Fact | Episode) -> str:
-        """Return what `cmem get` shows it under."""
+        """Return the path under which `cmem get` shows a fact or an episode."""
         return f"{self.backend_id}/{one.group_id}/{one.id}"
 
     def documents(self, facts: Sequence[Fact]) -> list[dict[str, JsonValue]]:
-        """Return facts as JSON; `current` says whether one holds now."""
+        """Return facts as JSON; `current` is whether the fact holds now."""
         return [document(fact, path=self.path(fact), current=fact.is_current(self.now)) for fact in facts]
 
     async def hint(self, found: Sequence[object]) -> str | None:
-        """Return what to do where nothing was found."""
+        """Return what to do if nothing was found."""
         if found:
             return None
         is_empty = not await self.memory.episodes(limit=1) and not await self.memory.facts(limit=1)
@@ -111,7 +111,7 @@ async def _open(target: Target, backend: str | None) -> AsyncIterator[_Graph]:
         found = _facts_of(memory, backend)
         able = memory.manager.backends_with(Capability.FACTS)
         warn_degraded(memory.unavailable())
-        # A primary with a fallback is not among them.
+        # A primary with a fallback is not in the list.
         names = (backend_id for backend_id, one in able.items() if id(one) == id(found))
         backend_id = backend or next(names, memory.settings.memory.backend)
         yield _Graph(backend_id=backend_id, memory=found, now=utc_now())
@@ -241,7 +241,7 @@ def forget(
     """Delete an episode and everything that only it supports. Asks first, unless --yes or --json."""
     target = Target(workspace=workspace, state_dir=state_dir)
     if not (yes or as_json):
-        # Nothing is open while the answer is waited for, so that nothing is held up by it.
+        # Nothing stays open while waiting for the reply, so that it blocks nothing.
         try:
             run(_preview(target, backend, episode))
         except typer.Exit as done:
@@ -252,7 +252,7 @@ def forget(
 
 
 async def _preview(target: Target, backend: str | None, given: str) -> None:
-    """Show what an episode says before it is forgotten."""
+    """Show the text of an episode before it is forgotten."""
     async with _open(target, backend) as graph:
         listed = await graph.memory.episodes(limit=LOOKED_AT)
         memory, named = graph.memory, given.strip()
@@ -365,10 +365,10 @@ async def export(
 
 
 def _format_of(output: Path | None) -> PictureFormat:
-    """Return what the end of a file's name says that it is; without a file it is JSON.
+    """Return the format that a file's suffix stands for; JSON without a file.
 
     Raises:
-        typer.BadParameter: it says something else, or nothing.
+        typer.BadParameter: the suffix is missing or unknown.
     """
     if output is None:
         return "json"

@@ -1,4 +1,4 @@
-"""Facts, entities and episodes as the lines that the terminal shows; days are in UTC, as in notes."""
+"""Formats facts, entities and episodes as lines for the terminal; days are in UTC, as in notes."""
 
 import re
 from datetime import UTC, datetime
@@ -12,26 +12,26 @@ from composable_memory_adapters.graphiti.fact_stores import STATES
 PREVIEW_CHARS = 160
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""What some services name an entity by, for want of its name."""
+"""The form of an id that some services give in place of an entity's name."""
 
 
 def format_day(moment: datetime | None) -> str:
-    """Return the day of a moment as `2026-03-01`; empty for none."""
+    """Format a time as a day, such as `2026-03-01`; empty for None."""
     return moment.astimezone(UTC).date().isoformat() if moment else ""
 
 
 def format_relation(relation: str) -> str:
-    """Return the name of a relation as words: `WORKS_AT` is `works at`."""
+    """Format a relation as words: `WORKS_AT` becomes `works at`."""
     return one_line(relation.replace("_", " ")).lower()
 
 
 def format_origin(origin: Origin) -> str:
-    """Return where something was taken from, as `path#L3-L7`, and that this is gone where it is."""
+    """Format an origin as `path#L3-L7`, with a note if it no longer exists."""
     return one_line(origin.shown)
 
 
 def print_fact(fact: Fact, path: str, now: datetime) -> None:
-    """Print what a fact says and since when, between whom, where it is from, and what `get` knows it as."""
+    """Print a fact: its text, validity, entities, origin, and its path for `get`."""
     validity, is_current = format_validity(fact, now), fact.is_current(now)
     text = one_line(fact.text) + (f" ({validity})" if validity else "")
     print_line(text, bold=is_current, dim=not is_current)
@@ -41,19 +41,19 @@ def print_fact(fact: Fact, path: str, now: datetime) -> None:
 
 
 def print_on_timeline(fact: Fact, path: str, now: datetime) -> None:
-    """Print a fact behind the time in which it holds; `?` is a begin or an end that is not known."""
+    """Print a fact after the time in which it holds; `?` is an unknown start or end."""
     is_current = fact.is_current(now)
     since = format_day(fact.valid_at) or "?"
     until = format_day(fact.invalid_at) or ("" if is_current else "?")
     span = f"{since:<10} to {until}" if until else f"since {since}"
-    if fact.valid_at is not None and fact.valid_at == fact.invalid_at:  # it holds at no time
+    if fact.valid_at is not None and fact.valid_at == fact.invalid_at:  # it never held
         span = f"ended {until}"
     print_line(f"{span:<24}  {one_line(fact.statement)}", bold=is_current, dim=not is_current)
     print_line(f"{'':26}{one_line(path)}{_from(fact)}", dim=True)
 
 
 def print_entity(entity: GraphEntity) -> None:
-    """Print an entity, how much is known of it, and its id."""
+    """Print an entity, the number of its facts, and its id."""
     kind = f"  {one_line(entity.kind)}" if entity.kind else ""
     print_line(f"{one_line(entity.name)}{kind}  {counted(entity.fact_count, 'fact')}", bold=True)
     if summary := one_line(entity.summary, PREVIEW_CHARS):
@@ -62,7 +62,7 @@ def print_entity(entity: GraphEntity) -> None:
 
 
 def print_episode(episode: Episode, path: str) -> None:
-    """Print when and where something was said, what it begins with, and what `get` shows it under."""
+    """Print when and where something was said, how it begins, and its path for `get`."""
     place = (
         format_origin(episode.origin) if episode.origin else one_line(episode.source or episode.content_id)
     )
@@ -73,7 +73,7 @@ def print_episode(episode: Episode, path: str) -> None:
 
 
 def _between(fact: Fact) -> str:
-    """Return what a fact relates and how; nothing where its text says just that, or names are not known."""
+    """Return what a fact relates and how; empty if its text says exactly that, or if names are unknown."""
     source, target = one_line(fact.source), one_line(fact.target)
     if _ID.fullmatch(source) or _ID.fullmatch(target):
         return ""

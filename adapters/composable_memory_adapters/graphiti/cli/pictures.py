@@ -1,6 +1,6 @@
-"""Pictures of a part of the graph: a Mermaid diagram, and a page that needs nothing but itself.
+"""Draws part of the graph as a Mermaid diagram or a self-contained HTML page.
 
-`page.html` is the page and `page.js` its script, which places the entities.
+`page.html` is the page, and `page.js` its script, which lays out the entities.
 """
 
 import json
@@ -24,24 +24,24 @@ from composable_memory_adapters.graphiti.cli.fact_text import (
 from composable_memory_adapters.graphiti.fact_results import format_validity
 
 Key = tuple[str, str]
-"""What tells entities apart: the group, and the name in small letters."""
+"""Identifies an entity: its group, and its name in lower case."""
 
 DAY_S = 86_400
 COLOURS = 8
-"""How many kinds of entities have a colour of their own; 0 is that of those without a kind."""
+"""The number of kinds of entities with their own colour; 0 is for those without a kind."""
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; "
     "base-uri 'none'; form-action 'none'"
 )
-"""No network, and no script but the one of the page: whatever a note says, it cannot run."""
+"""No network, and no script except the page's own, so that nothing in a note can run."""
 
 _MARKUP = re.compile(r"[!-&(-+:-@\[-`{-~]|(?<=\d)\.|^-")
-"""What Mermaid could take for its own; a number with a point, or a dash, would begin a list."""
+"""What Mermaid could mistake for markup; a number with a point, or a dash, would start a list."""
 
 
 def mermaid(neighbourhood: Neighbourhood, *, centre: str | None = None, now: datetime) -> str:
-    """Return a Mermaid `graph LR`; facts that hold no more are dotted. `centre` is the first in it."""
+    """Return a Mermaid `graph LR`; facts that no longer hold are dotted. `centre` comes first."""
     entities = _ordered(neighbourhood, centre)
     names = {key: f"n{number}" for number, key in enumerate(entities)}
     lines = ["graph LR"]
@@ -56,7 +56,7 @@ def mermaid(neighbourhood: Neighbourhood, *, centre: str | None = None, now: dat
 
 
 def html_page(neighbourhood: Neighbourhood, *, centre: str | None = None, now: datetime) -> str:
-    """Return a page with the entities and the facts between them, and a table of all facts. Blocks."""
+    """Return a page with the entities, the facts between them, and a table of all facts. Blocks."""
     folder = resources.files(__package__)
     script = folder.joinpath("page.js").read_text(encoding="utf-8")
     entities = _ordered(neighbourhood, centre)
@@ -84,9 +84,9 @@ def html_page(neighbourhood: Neighbourhood, *, centre: str | None = None, now: d
 
 
 def _ordered(neighbourhood: Neighbourhood, centre: str | None) -> dict[Key, GraphEntity]:
-    """Return all entities, also those that only facts name: from the centre outwards, then the others.
+    """Return all entities, including those only named in facts: outwards from the centre, then the others.
 
-    `centre` is a name or an id; without it, the entity with most neighbours comes first.
+    `centre` is a name or an id; without it, the entity with the most neighbours comes first.
     """
     known = {_key(one.group_id, one.name): one for one in neighbourhood.entities}
     beside: defaultdict[Key, set[Key]] = defaultdict(set)
@@ -118,7 +118,7 @@ def _key(group_id: str, name: str) -> Key:
 
 
 def _kinds(entities: Sequence[GraphEntity]) -> dict[str, int]:
-    """Return a number for every kind of entity, from 1 on; there are only so many colours."""
+    """Return a number from 1 for each kind of entity, limited by the number of colours."""
     kinds = sorted({one.kind for one in entities if one.kind})
     return {kind: number % COLOURS + 1 for number, kind in enumerate(kinds)}
 
@@ -134,7 +134,7 @@ def _graph(
     *,
     has_centre: bool,
 ) -> str:
-    """Return what the script of the page draws, as JSON that cannot end the element it stands in."""
+    """Return what the page's script draws, as JSON that cannot close its HTML element."""
     numbers = {key: number for number, key in enumerate(entities)}
     between: defaultdict[tuple[Key, Key], list[Fact]] = defaultdict(list)
     for fact in facts:
@@ -157,7 +157,7 @@ def _graph(
 
 
 def _link(facts: Sequence[Fact], now: datetime) -> dict[str, object]:
-    """Return what is shown of the facts from one entity to another."""
+    """Return the displayed data of the facts from one entity to another."""
     holding = [fact for fact in facts if fact.is_current(now)]
     more = f" +{len(facts) - 1}" if len(facts) > 1 else ""
     return {
@@ -189,7 +189,7 @@ def _row(fact: Fact, now: datetime) -> str:
 
 
 def _days(fact: Fact) -> tuple[float | None, float | None]:
-    """Return from when to when a fact held, in days since 1970, as far as that is known."""
+    """Return when a fact held, as a range in days since 1970, as far as known."""
     begin, end = (
         None if moment is None else round(moment.timestamp() / DAY_S, 3)
         for moment in (fact.valid_at, fact.invalid_at or fact.expired_at)
@@ -206,7 +206,7 @@ def _seconds(fact: Fact) -> float:
 
 
 def _label(text: str) -> str:
-    """Return a text that Mermaid takes for no command."""
+    """Escape a text so that Mermaid does not interpret it."""
     return _MARKUP.sub(lambda found: f"#{ord(found[0])};", _clean(text)) or " "
 
 
@@ -215,5 +215,5 @@ def _safe(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a text on one line, without characters that are none."""
+    """Return a text on one line, without control characters."""
     return plain(one_line(text)).encode("utf-8", "replace").decode()

@@ -1,1 +1,1 @@
-"""The private graph server, the shared ones, and the one way to ask them: Cypher."""
+"""The private graph server, shared servers, and the one way to query them: Cypher."""

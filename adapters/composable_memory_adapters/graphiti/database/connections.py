@@ -1,4 +1,4 @@
-"""Connections to one FalkorDB server, the graphs that are asked over them, and what its errors mean."""
+"""Connections to one FalkorDB server, the graphs behind them, and the translation of its errors."""
 
 import asyncio
 import re
@@ -43,7 +43,7 @@ TRY_LATER = (BusyLoadingError, ClusterDownError, ClusterError, ReadOnlyError)
 
 
 class Call(NamedTuple):
-    """What was being done, where, and how long it may take."""
+    """An operation, its server, and its time limit."""
 
     operation: str
     server: str
@@ -51,7 +51,7 @@ class Call(NamedTuple):
 
 
 def translated(error: RedisError, call: Call) -> BackendError:
-    """Return what a server's error means as one of ours."""
+    """Translate a server's error."""
     message = str(error)
     match error:
         case AuthenticationError() | AuthorizationError() | AuthenticationWrongNumberOfArgsError():
@@ -99,14 +99,14 @@ FREE_CONNECTION_S = 60.0
 LOADING_POLL_S = 0.05
 SCHEMES = {"falkor": "redis", "falkors": "rediss"}
 NOT_LOST = (AuthenticationError, AuthorizationError, BusyLoadingError)
-"""What the client counts among lost connections, though the server answered."""
+"""Errors that the client counts as lost connections although the server answered."""
 
 
 class ConnectionPool:
-    """A few connections to one server, made when they are needed. Belongs to one event loop.
+    """A few connections to one server, opened on demand. Belongs to one event loop.
 
-    The client's own pool gives out connections after it was closed, and forgets those of calls that are
-    cancelled while they give theirs back. Here a connection is in `_connections` from before it is opened.
+    The client's own pool hands out connections after it was closed, and loses those of calls that are
+    cancelled while returning them. Here a connection is in `_connections` before it is opened.
     """
 
     def __init__(self, address: ServerAddress, *, server: str, limit_s: float) -> None:
@@ -124,17 +124,17 @@ class ConnectionPool:
             password=address.password,
             decode_responses=True,
             protocol=2,
-            driver_info=None,  # to introduce itself, it would look up its own version on the disk
+            driver_info=None,  # to introduce itself, the client would read its own version from disk
             socket_connect_timeout=CONNECT_S,
-            socket_timeout=None,  # who asks knows how long an answer may take
-            retry=Retry(NoBackoff(), 0),  # or a write that was cut off would be done twice
+            socket_timeout=None,  # the caller knows how long an answer may take
+            retry=Retry(NoBackoff(), 0),  # a retry would repeat a write that was interrupted
         )
 
     async def ask(self, command: Sequence[object], operation: str) -> object:
-        """Send one command, once, and return the answer; a server that is loading its graphs is waited for.
+        """Send one command, once, and return the answer; waits for a server that is loading its graphs.
 
         Raises:
-            ConnectionLost: there is no connection, or there is none any more.
+            ConnectionLost: there is no connection, or it broke.
             BackendError: the server refused.
         """
         loop = asyncio.get_running_loop()
@@ -151,11 +151,11 @@ class ConnectionPool:
             raise self.refused(error, operation) from error
 
     def refused(self, error: RedisError, operation: str = "ask the graph") -> BackendError:
-        """Return what a refusal means."""
+        """Translate a refusal."""
         return translated(error, Call(operation, self._server, self._limit_s))
 
     def graph(self, sender: object, name: str) -> "Graph":
-        """Return a graph of the server that is asked through `sender`."""
+        """Return a graph of the server, queried through `sender`."""
         return Graph(sender, name, self.refused)
 
     async def _sent(self, command: Sequence[object]) -> object:
@@ -170,11 +170,11 @@ class ConnectionPool:
             self._free.release()
 
     async def close(self) -> None:
-        """Close all connections, also those in use; calling it again does nothing."""
+        """Close all connections, including those in use; calling it again does nothing."""
         self._is_closed = True
         for connection in self._connections:
             await _drop(connection)
-        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
+        await asyncio.sleep(0)  # the loop closes the sockets in its next iteration
 
     def _take(self) -> AbstractConnection:
         if self._is_closed:
@@ -202,7 +202,7 @@ class ConnectionPool:
 
 
 async def _ensure_open(connection: AbstractConnection) -> None:
-    """Connect, and anew where the server has gone or an answer stands that nobody waited for."""
+    """Connect; reconnect if the server has gone, or if an answer that nobody waited for is pending."""
     await connection.connect()
     if await connection.can_read():
         await _drop(connection)
@@ -210,14 +210,14 @@ async def _ensure_open(connection: AbstractConnection) -> None:
 
 
 async def _drop(connection: AbstractConnection) -> None:
-    """Close a connection without waiting for anything, so that no cancellation can come between."""
+    """Close a connection without awaiting anything, so that no cancellation can interrupt."""
     await connection.disconnect(nowait=True)
 
 
 class Graph(AsyncGraph):  # type: ignore[misc]  # the package is an extra, and unknown where it is not installed
-    """A graph whose errors are ours, also those that stand at the end of an answer.
+    """A graph that raises our errors, including those at the end of an answer.
 
-    Each learns anew which number stands for which name: that changes when a graph is removed and made again.
+    Each instance learns the numbers of names anew: they change when a graph is removed and recreated.
     """
 
     def __init__(self, sender: object, name: str, refused: Callable[[RedisError], BackendError]) -> None:
@@ -239,7 +239,7 @@ class Graph(AsyncGraph):  # type: ignore[misc]  # the package is an extra, and u
 
 
 class _NumberList:
-    """A list of numbers that is written out already: the client would write a vector number by number."""
+    """A list of numbers already formatted as text: the client would format a vector number by number."""
 
     __slots__ = ("_text",)
 
@@ -251,7 +251,7 @@ class _NumberList:
 
 
 def _serialized(value: object) -> object:
-    """Return a parameter with the lists of numbers in it written out."""
+    """Return a parameter with its lists of numbers formatted as text."""
     if isinstance(value, dict):
         return {name: _serialized(item) for name, item in value.items()}
     if not isinstance(value, list):

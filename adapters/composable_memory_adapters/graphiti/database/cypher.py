@@ -1,4 +1,4 @@
-"""What every graph database behind the memory does: take Cypher and values, return rows of plain values."""
+"""The interface of every graph database behind the memory: Cypher and values in, rows of plain values out."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -16,19 +16,19 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 DatabaseKind = Literal["falkordb", "neo4j"]
 T = TypeVar("T")
 Row: TypeAlias = Mapping[str, object]
-"""One row of an answer, by the names after RETURN; times come as ISO texts."""
+"""One row of an answer, by the names after RETURN; times are ISO strings."""
 
 
 LOADING_S = 30.0
-"""How long a server may take to read what it keeps on the disk, and to build its indexes."""
+"""The longest time a server may take to load its data from disk and build its indexes, in seconds."""
 
 
 class CutOff(BackendUnavailable):
-    """The connection broke while a statement was under way: nobody knows whether it was done."""
+    """The connection broke during a statement: whether it took effect is unknown."""
 
 
 class ConnectionLost(Exception):
-    """The connection broke; `was_sent` says whether the server may have got the command."""
+    """The connection broke; `was_sent` says whether the server may have received the command."""
 
     def __init__(self, cause: Exception, *, was_sent: bool) -> None:
         super().__init__(str(cause))
@@ -37,7 +37,7 @@ class ConnectionLost(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """How to reach a server, and as whom."""
+    """The address and credentials of a server."""
 
     url: str
     username: str | None = None
@@ -45,7 +45,7 @@ class ServerAddress:
 
 
 def without_options(url: str) -> str:
-    """Return the address alone, which holds no secrets."""
+    """Return only the address, which has no secrets."""
     parts = urlsplit(url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
@@ -59,15 +59,15 @@ class ServerHandle:
 
     @property
     def name(self) -> str:
-        """Return what messages call it, without secrets."""
+        """Return its name for messages, without secrets."""
         return without_options(self._address.url)
 
     async def address(self) -> ServerAddress:
-        """Return the address of a server that runs; start it if that is ours to do."""
+        """Return the address of a running server; start it if it is ours."""
         return self._address
 
     async def reason(self) -> Reason | None:
-        """Return why the server ended, if that can be known: the log of others is not ours to read."""
+        """Return why the server ended, if known: we do not read the log of a server that others run."""
         return None
 
     async def close(self) -> None:
@@ -75,25 +75,25 @@ class ServerHandle:
 
 
 class CypherDatabase(Protocol):
-    """A place for graphs in the schema of graphiti-core.
+    """A database of graphs in the schema of graphiti-core.
 
-    In FalkorDB each group has a graph of its own, named like it; in Neo4j all groups share one database. So
-    conditions name the group too: `$group_id` stands for the `group_id` of the call. Times are handed over as
-    aware datetimes; FalkorDB stores them as ISO texts in UTC, Neo4j as times. A time from an answer is a text
-    in both. Every call raises a `BackendError`: what failed, and what to do.
+    In FalkorDB each group has its own graph, named after it; in Neo4j all groups share one database. So
+    conditions name the group too: `$group_id` stands for the `group_id` of the call. Pass times as aware
+    datetimes; FalkorDB stores them as ISO strings in UTC, Neo4j as times. Both return times as strings. Every
+    call raises a `BackendError` that says what failed and what to do.
     """
 
     @property
     def kind(self) -> DatabaseKind:
-        """Return whose dialect it speaks."""
+        """Return the kind of database, which decides the dialect."""
         ...
 
     async def read(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
-        """Run a statement that changes nothing; a group without a graph has no rows."""
+        """Run a read-only statement; a group without a graph has no rows."""
         ...
 
     async def write(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
-        """Run a statement that may change the graph; when it returns the change is kept."""
+        """Run a statement that may change the graph; when it returns, the change is durable."""
         ...
 
     async def groups(self) -> Sequence[str]:
@@ -101,11 +101,11 @@ class CypherDatabase(Protocol):
         ...
 
     def describe(self) -> Mapping[str, str]:
-        """Return what is known of the server, such as its kind, version and address without secrets."""
+        """Return facts about the server, such as kind, version and address, without secrets."""
         ...
 
     async def health(self) -> Health:
-        """Return whether it answers; never raises for one that is down."""
+        """Return whether it answers; never raises if it is down."""
         ...
 
     async def close(self) -> None:
@@ -115,11 +115,11 @@ class CypherDatabase(Protocol):
 
 NUMBERS = frozenset({bool, float, int})
 AS_THEY_ARE = NUMBERS | {str, type(None)}
-"""Types that need no look: a vector has hundreds of them."""
+"""Types that need no conversion: a vector has hundreds of them."""
 
 
 BATCH = 500
-"""Records in one statement: FalkorDB takes a statement as one text, which must not grow without bound."""
+"""Records per statement: FalkorDB takes a statement as one text, whose size must stay bounded."""
 
 
 def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
@@ -130,12 +130,12 @@ def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
 
 
 def iso(moment: datetime) -> str:
-    """Return a time in UTC as the text that graphs hold, which sorts like the time."""
+    """Return a time as ISO text in UTC, as stored in graphs; it sorts like the time."""
     return in_utc(moment).isoformat()
 
 
 def moment_in(value: object) -> datetime | None:
-    """Return the time, in UTC, that a value of a row is; None for what is none."""
+    """Return a row's value as a time in UTC; None if it is not one."""
     try:
         return in_utc(datetime.fromisoformat(value)) if isinstance(value, str) and value else None
     except (ValueError, OverflowError):
@@ -143,28 +143,28 @@ def moment_in(value: object) -> datetime | None:
 
 
 def text_in(value: object) -> str:
-    """Return the text that a value of a row is; the empty one for what is none."""
+    """Return a row's value as text; empty if it is not text."""
     return value if isinstance(value, str) else ""
 
 
 def texts_in(value: object) -> list[str]:
-    """Return the texts in a value of a row."""
+    """Return the texts in a row's value."""
     return [one for one in value if isinstance(one, str)] if isinstance(value, list | tuple) else []
 
 
 def real_in(value: object) -> float | None:
-    """Return the number that a value of a row is; None for what is none."""
+    """Return a row's value as a float; None if it is not a number."""
     return float(value) if isinstance(value, int | float) else None
 
 
 def number_in(row: Row, name: str) -> int:
-    """Return a whole number of a row; 0 if there is none."""
+    """Return an integer of a row; 0 if there is none."""
     value = row.get(name)
     return value if isinstance(value, int) else 0
 
 
 def plain(value: object) -> object:
-    """Return a value as a statement can hold it: times as texts, texts without what cannot be stored."""
+    """Convert a value for a statement: times become text, and text loses what cannot be stored."""
     if type(value) in NUMBERS:
         return value
     match value:
@@ -185,12 +185,12 @@ def plain(value: object) -> object:
 
 
 def plain_map(values: Mapping[str, object]) -> dict[str, object]:
-    """Return values by name as a statement can hold them."""
+    """Convert a mapping of values for a statement."""
     return {str(name): plain(value) for name, value in values.items()}
 
 
 def readable(value: object) -> object:
-    """Return a value of an answer in plain types: times as texts, nodes and facts as their properties."""
+    """Convert a value of an answer to plain types: times become text, nodes and facts their properties."""
     if type(value) in AS_THEY_ARE:
         return value
     properties = getattr(value, "properties", None)
@@ -212,5 +212,5 @@ def readable(value: object) -> object:
 def _clean(text: str) -> str:
     if "\0" in text:
         text = text.replace("\0", "")
-    # Half of a surrogate pair, as JSON may hold, has no form in UTF-8.
+    # A lone surrogate, which JSON allows, cannot be encoded as UTF-8.
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

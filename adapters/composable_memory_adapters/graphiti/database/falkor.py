@@ -1,4 +1,4 @@
-"""FalkorDB, private or shared: where its server is, and its graphs, one for each group."""
+"""FalkorDB, private or shared: finds its server and queries its graphs, one per group."""
 
 import asyncio
 import contextlib
@@ -33,20 +33,20 @@ QUERY_LIMIT_S = 60.0
 INDEX_POLL_S = 0.005
 GRACE_S = 2.0
 INDEX_TRIES = (0.25, 0.75)
-"""Which share of the limit each try to make an index has."""
+"""The share of the time limit for each attempt to create an index."""
 WRITE = "GRAPH.QUERY"
-"""The one command that may change something; all others may be sent twice."""
+"""The only command that may change something; all others can safely be sent twice."""
 MAKE_INDEXES = "make the indexes of the graph"
 
 STOPWORDS = (
     "a is the an and are as at be but by for if in into it no not of on or such "
     "that their then there these they this to was will with"
 ).split()
-"""Those of graphiti-core, so that it finds its own index made when it makes it."""
+"""The stop words of graphiti-core, so that it finds its own index already there."""
 
 INDEXES = (
-    # None on times: FalkorDB keeps them as texts, and compares these wrongly by means of a range index.
-    # Ranges first: looking something up fails where the full text of a property was indexed before.
+    # None on times: FalkorDB stores them as text, and compares that wrongly through a range index. Range
+    # indexes come first: look-ups fail if the full text of a property was indexed before.
     "CREATE INDEX FOR (n:Entity) ON (n.uuid, n.group_id, n.name)",
     "CREATE INDEX FOR (n:Episodic) ON (n.uuid, n.group_id, n.name)",
     "CREATE INDEX FOR ()-[e:RELATES_TO]-() ON (e.uuid, e.group_id, e.name)",
@@ -59,11 +59,11 @@ INDEXES = (
 )
 
 UNFINISHED_INDEXES = "CALL db.indexes() YIELD status WHERE status <> 'OPERATIONAL' RETURN status"
-"""Finds the indexes of FalkorDB that are still being built, in the background."""
+"""Finds the indexes that FalkorDB is still building in the background."""
 
 
 class PrivateServerHandle(ServerHandle):
-    """A server that we start, or that another process of this machine has started for the same folder."""
+    """A server started by us, or by another process of this machine for the same folder."""
 
     def __init__(self, server: "PrivateServer") -> None:
         self._server = server
@@ -74,22 +74,22 @@ class PrivateServerHandle(ServerHandle):
         return f"the server of {self._server.data_dir}"
 
     async def address(self) -> ServerAddress:
-        """Return the socket of the server that has the folder now."""
+        """Return the socket of the server that currently has the folder."""
         return ServerAddress(url=f"unix://{await asyncio.to_thread(self._server.address)}")
 
     async def reason(self) -> Reason | None:
-        """Return what the log of a server of ours tells."""
+        """Return the reason found in the log of our server."""
         return await asyncio.to_thread(self._server.reason)
 
     async def close(self) -> None:
-        """Stop the server, if it is ours, also when the caller is cancelled meanwhile."""
+        """Stop the server if it is ours, even if the caller is cancelled meanwhile."""
         await asyncio.to_thread(self._server.close)
 
 
 class FalkorDatabase:
-    """A FalkorDB server, found and its client loaded when it is first asked. Keeps `CypherDatabase`.
+    """A FalkorDB server, found, and its client loaded, on first use. Implements `CypherDatabase`.
 
-    It reconnects when the server moves, repeats reads, and makes indexes.
+    It reconnects when the server moves, repeats reads, and creates indexes.
     """
 
     def __init__(self, server: ServerHandle, *, limit_s: float = QUERY_LIMIT_S) -> None:
@@ -111,7 +111,7 @@ class FalkorDatabase:
         return "falkordb"
 
     async def read(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
-        """Run a statement that changes nothing; a group without a graph has no rows."""
+        """Run a read-only statement; a group without a graph has no rows."""
         known = plain_map({**parameters, "group_id": group_id})
         try:
             if group_id not in self._indexed:
@@ -125,11 +125,11 @@ class FalkorDatabase:
             if self._read_limit_ms is None or not exceeds_time_limit(error):
                 raise
             self._read_limit_ms = None  # the server has a lower limit of its own
-        # Or the answer was that of another server, which has just started.
+        # Or the answer came from another server, which has just started.
         return await self.read(group_id, cypher, **parameters)
 
     async def write(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
-        """Run a statement that may change the graph; it is on the disk when this returns."""
+        """Run a statement that may change the graph; it is on disk when this returns."""
         known = plain_map({**parameters, "group_id": group_id})
         await self._prepare(group_id)
         return _rows(await (await self._graph(group_id)).query(cypher, known))
@@ -140,7 +140,7 @@ class FalkorDatabase:
         return sorted(str(name) for name in names) if isinstance(names, list) else []
 
     async def drop(self, group_id: str) -> None:
-        """Remove a graph, if it is there."""
+        """Remove a graph if it exists."""
         self._prepared.discard(group_id)
         try:
             await self.execute_command("GRAPH.DELETE", group_id)
@@ -149,7 +149,7 @@ class FalkorDatabase:
                 raise
 
     async def rename(self, group_id: str, to: str) -> None:
-        """Let a graph take the place of another at once, if it is there."""
+        """Rename a graph, if it exists, atomically replacing the graph named `to`."""
         try:
             await self.execute_command("RENAME", group_id, to)
         except BackendError as error:
@@ -157,15 +157,15 @@ class FalkorDatabase:
                 raise
 
     async def rewrite_journal(self) -> None:
-        """Have the server write its journal anew, and wait until the former one is gone."""
+        """Have the server rewrite its journal, and wait until the old one is gone."""
         async with deadline(BACKEND_ID, "rewrite the journal", LOADING_S):
-            # A server that an earlier version started keeps the latest queries, with all they wrote.
+            # A server started by an earlier version keeps the latest queries, with all they wrote.
             await self.execute_command("GRAPH.CONFIG", "SET", "CMD_INFO", "no")
             for group in await self.groups():
                 await self.execute_command("DEL", f"telemetry{{{group}}}")
             is_begun = False
             while not is_begun:
-                await self._wait_for_rewriting()  # one that began before may hold it yet
+                await self._wait_for_rewriting()  # an earlier rewrite may still hold it
                 is_begun = await self._begin_rewriting()
             await self._wait_for_rewriting()
             if "aof_last_bgrewrite_status:err" in await self._persistence():
@@ -174,7 +174,7 @@ class FalkorDatabase:
                 raise BackendUnavailable(BACKEND_ID, problem, fix=fix, operation="forget")
 
     async def _begin_rewriting(self) -> bool:
-        """Return False where the server has begun meanwhile, by itself or for somebody else."""
+        """Start a rewrite; return False if one has started meanwhile."""
         try:
             await self.execute_command("BGREWRITEAOF")
         except BackendRejected as error:
@@ -186,7 +186,7 @@ class FalkorDatabase:
     async def _wait_for_rewriting(self) -> None:
         info = await self._persistence()
         while "aof_rewrite_in_progress:1" in info or "aof_rewrite_scheduled:1" in info:
-            await asyncio.sleep(INDEX_POLL_S)  # nobody tells when it is done
+            await asyncio.sleep(INDEX_POLL_S)  # the server does not notify us
             info = await self._persistence()
 
     async def _persistence(self) -> str:
@@ -197,12 +197,12 @@ class FalkorDatabase:
         return await self._send(command, may_repeat=command[0] != WRITE)
 
     def describe(self) -> Mapping[str, str]:
-        """Return kind, place and, once it was asked, version."""
+        """Return kind, location and, after the first request, version."""
         version = {"version": self._version} if self._version else {}
         return {"kind": self.kind, "place": self._server.name} | version
 
     async def health(self) -> Health:
-        """Return whether it answers; a private server is started for that."""
+        """Return whether it answers; starts a private server for that."""
         try:
             await self.execute_command("PING")
         except BackendError as error:
@@ -222,11 +222,11 @@ class FalkorDatabase:
         return (await self._connected(None)).graph(self, group_id)
 
     async def _prepare(self, group_id: str) -> None:
-        """See to it that the graph has its indexes; another process may have removed it meanwhile."""
+        """Ensure that the graph has its indexes; another process may have removed it meanwhile."""
         if await self._is_prepared(group_id):
             return
         async with self._preparing:
-            if await self._is_prepared(group_id):  # another call was quicker
+            if await self._is_prepared(group_id):  # another call was faster
                 return
             for statement in INDEXES:
                 await self._make(group_id, statement)
@@ -237,10 +237,10 @@ class FalkorDatabase:
         return group_id in self._prepared and bool(await self.execute_command("EXISTS", group_id))
 
     async def _make(self, group_id: str, statement: str) -> None:
-        """Make an index, unless it is there already.
+        """Create an index unless it exists.
 
-        The server fills it later, so it answers soon; and twice is as once. So an answer that does not come
-        is not waited for to the end, but asked for again over another connection.
+        The server fills it later, so it answers soon; creating it twice is harmless. So a late answer is not
+        awaited to the end, but requested again over another connection.
         """
         began = asyncio.get_running_loop().time()
         for share in INDEX_TRIES:
@@ -260,19 +260,19 @@ class FalkorDatabase:
     async def _await_indexes(self, group_id: str) -> None:
         """Wait until all indexes are in use.
 
-        One that is being built, as some are when a server has just started, finds nothing; and what is
-        written meanwhile may not get into it.
+        An index under construction, as after a server start, finds nothing; and what is written meanwhile may
+        be missing from it.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOADING_S):
                 while _rows(await (await self._graph(group_id)).ro_query(UNFINISHED_INDEXES, {})):  # noqa: ASYNC110
-                    await asyncio.sleep(INDEX_POLL_S)  # nobody tells when it is so
+                    await asyncio.sleep(INDEX_POLL_S)  # the server does not notify us
         self._indexed.add(group_id)
 
     async def _send(
         self, command: Sequence[object], *, may_repeat: bool, limit_s: float | None = None
     ) -> object:
-        """Send a command; once more, if the connection was lost and that does no harm."""
+        """Send a command; repeat it once if the connection was lost and that is safe."""
         operation = "write to the graph" if command[0] == WRITE else "read the graph"
         lost_pool: ConnectionPool | None = None
         while True:
@@ -286,7 +286,7 @@ class FalkorDatabase:
                 lost_pool = pool
 
     async def _connected(self, lost_pool: "ConnectionPool | None") -> "ConnectionPool":
-        """Return connections; other than the lost ones, if the server has another address by now."""
+        """Return connections: new ones, not the lost ones, if the server has a new address."""
         self._require_open()
         client = self._client or await self._load()
         async with self._connecting:
@@ -301,7 +301,7 @@ class FalkorDatabase:
             return self._pool
 
     async def _load(self) -> "type[ConnectionPool]":
-        """Return the client, and have the server started meanwhile: that is waiting, and this computing."""
+        """Import the client while the server starts: one computes, the other waits."""
         try:
             _, client = await asyncio.gather(self._server.address(), asyncio.to_thread(_load_client))
         except ImportError as error:
@@ -319,7 +319,7 @@ class FalkorDatabase:
         self._indexed.clear()
         if lost is not None:
             await lost.close()
-        # Some users may not ask for this, and what does not work will show when it is used.
+        # Some users may not ask for this, and real problems will show on use.
         with contextlib.suppress(BackendError, ConnectionLost):
             async with deadline(BACKEND_ID, "ask the graph", self._limit_s):
                 self._version = _version(await pool.ask(("MODULE", "LIST"), "ask the graph"))
@@ -341,22 +341,22 @@ def _load_client() -> "type[ConnectionPool]":
 
 
 def exceeds_time_limit(error: BackendError) -> bool:
-    """Return whether a read was refused since the server allows less time than was asked for."""
+    """Return whether a read was refused because the server's time limit is lower than ours."""
     return "TIMEOUT_MAX" in str(error)
 
 
 def is_missing_graph(error: BackendError) -> bool:
-    """Return whether a graph was refused since it is not there."""
+    """Return whether the error is that a graph does not exist."""
     return re.search("Invalid graph operation on empty key|no such key", str(error)) is not None
 
 
 def is_existing_index(error: BackendError) -> bool:
-    """Return whether an index was refused since it is there."""
+    """Return whether the error is that an index already exists."""
     return re.search("already indexed|Stopwords are already set", str(error)) is not None
 
 
 def _earlier_ms(limit_s: float) -> int:
-    """Return a limit for the server that ends a little before ours, so that it is free for the next."""
+    """Return a limit for the server slightly shorter than ours, so that it is free for the next query."""
     return int(max(limit_s - GRACE_S, limit_s / 2) * 1000)
 
 
@@ -368,7 +368,7 @@ def _rows(result: "QueryResult") -> list[Row]:
 
 
 def _version(modules: object) -> str | None:
-    """Return the version of FalkorDB from the list of a server's modules, which come as lists of pairs."""
+    """Return the version of FalkorDB from a server's module list, which is a list of flat pairs."""
     for module in modules if isinstance(modules, list) else ():
         facts = dict(zip(module[::2], module[1::2], strict=False))
         if facts.get("name") == "graph":

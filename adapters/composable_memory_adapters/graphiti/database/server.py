@@ -1,10 +1,12 @@
-"""The private graph server: one for a folder, started when first used, shared by all processes.
+"""The private graph server: one per folder, started on first use, shared by all processes.
 
-The server itself holds the folder's lock, so the lock is free exactly when none runs. Where it listens is
-written beside it. When it ends, with the process that started it, whoever needs it next starts another.
+The server itself holds the folder's lock, so the lock is free exactly when no server runs. Its address is
+recorded beside the lock. It ends with the process that started it; the next process that needs it starts
+another.
 
-Its journal holds statements, and at its start running them again takes the server as long as it took the
-first time: 3,000 facts are 8 MB and 8 s. Rewritten it holds what came of them: 2 MB, read in 0.05 s."""
+Its journal contains statements, and replaying them at a start takes as long as running them did: 3,000 facts
+are 8 MB and 8 s. A rewritten journal contains the result: 2 MB, read in 0.05 s.
+"""
 
 import contextlib
 import os
@@ -28,16 +30,16 @@ from composable_memory_adapters.graphiti.settings import PrivateServerSettings
 from composable_memory_ops_logs.private_files import make_private_folder
 
 LOG = "server.log"
-LONGEST_LOG = 1_000_000  # bytes, from which the log is begun anew at a start
+LONGEST_LOG = 1_000_000  # bytes; a longer log is restarted when the server starts
 LONGEST_QUERY_MS = 600_000  # so that a server can always be stopped
 POLL_S = 0.01
-THREADS = 2  # queries that a server works on at once
+THREADS = 2  # queries that a server runs in parallel
 SHORTEN_S = 10.0
 START = "start the graph server"
 
 
 class PrivateServer:
-    """A FalkorDB of one's own over a folder. All calls block, and may come from several threads at once."""
+    """A private FalkorDB over a folder. All calls block, and may come from several threads at once."""
 
     def __init__(self, settings: PrivateServerSettings, data_dir: Path) -> None:
         self._settings = settings
@@ -54,7 +56,7 @@ class PrivateServer:
         return self._data_dir
 
     def address(self) -> Path:
-        """Return the socket of a server that answers; start one if none runs.
+        """Return the socket of a responsive server; start one if none runs.
 
         Raises:
             BackendUnavailable: it cannot be started or reached, or it was closed.
@@ -74,14 +76,14 @@ class PrivateServer:
                 raise self._unavailable(what, fix) from error
 
     def reason(self) -> Reason | None:
-        """Return why the server ended, as far as its log tells."""
-        # What another process's server wrote is not told apart from what was written in other times.
+        """Return why the server ended, if its log says so."""
+        # In the log of another process's server, old and new entries cannot be told apart.
         since = self._log_start if self._process is not None else None
         return read_reason(self._data_dir / LOG, since=since, data_dir=self._data_dir)
 
     def close(self) -> None:
-        """Stop the server if it was started here; calling this again does nothing."""
-        self._closed.set()  # one that is being started gives up
+        """Stop the server if it was started here; calling it again does nothing."""
+        self._closed.set()  # a start in progress gives up
         with self._one_at_a_time:
             if self._process and self._socket and _is_journal_long(self._data_dir):
                 _rewrite(self._socket, limit_s=SHORTEN_S)
@@ -100,7 +102,7 @@ class PrivateServer:
                     is_started = True
             if found := _running(self._data_dir):
                 if found != self._socket:
-                    self._stop()  # ours has ended, and another process was quicker
+                    self._stop()  # ours has ended, and another process was faster
                 elif is_started and _is_journal_long(self._data_dir):
                     _begin_rewriting(found)
                 return found
@@ -109,7 +111,7 @@ class PrivateServer:
         raise self._unavailable("it was closed", "open the memory again")
 
     def _start(self, lock: int) -> None:
-        self._stop()  # what is left of one that has ended
+        self._stop()  # clean up after one that has ended
         parts = requirements.find_binaries()
         if parts is None:
             raise self._unavailable(
@@ -141,21 +143,21 @@ class PrivateServer:
             "logfile": self._data_dir.resolve() / LOG,
             "loglevel": "warning",
             "databases": "1",
-            "save": "",  # the journal alone keeps the data
+            "save": "",  # only the journal stores the data
             "appendonly": "yes",
             "appenddirname": JOURNAL_FOLDER,
             "appendfsync": self._settings.fsync,
             **JOURNAL_OPTIONS,
             "aof-load-truncated": "yes",
-            # Or one that crashes tests all its memory before it ends, and answers nobody for seconds.
+            # Otherwise a crashing server tests all its memory first, and is unresponsive for seconds.
             "crash-memcheck-enabled": "no",
-            "locale-collate": "C",  # or it refuses to start where the environment names an unknown locale
+            "locale-collate": "C",  # otherwise it refuses to start if the environment names an unknown locale
         }
         module = {
             "THREAD_COUNT": THREADS,
             "OMP_THREAD_COUNT": THREADS,
             "TIMEOUT_MAX": LONGEST_QUERY_MS,
-            "CMD_INFO": "no",  # or the latest queries, with all they write, are kept beside each graph
+            "CMD_INFO": "no",  # else the latest queries and all they write are kept beside each graph
         }
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         extra = [str(word) for pair in module.items() for word in pair]
@@ -201,22 +203,22 @@ JOURNAL_OPTIONS = {
     "auto-aof-rewrite-min-size": str(LONG_BYTES),
     "auto-aof-rewrite-percentage": str(LONG_PERCENT),
 }
-"""With these a server does it by itself, but counts only what was added since it started."""
+"""With these the server rewrites by itself, but counts only what was added since it started."""
 
 
 def _is_journal_long(data_dir: Path) -> bool:
-    """Return whether there are many statements in the journal of a folder; looks at the disk."""
+    """Return whether the journal of a folder has many statements; reads the disk."""
     statements, whole = _bytes(data_dir, "*.incr.aof"), _bytes(data_dir, "*.base.rdb")
     return statements > max(LONG_BYTES, whole * LONG_PERCENT / 100)
 
 
 def _begin_rewriting(address: Path) -> None:
-    """Let a server begin to rewrite its journal, while it goes on answering."""
+    """Have a server start rewriting its journal, while it goes on answering."""
     _send(address, b"BGREWRITEAOF\r\n")
 
 
 def _rewrite(address: Path, *, limit_s: float) -> None:
-    """Let a server rewrite its journal, and wait for that; without room the journal stays as it is."""
+    """Have a server rewrite its journal, and wait for that; without disk space the journal stays as it is."""
     ends = time.monotonic() + limit_s
     _begin_rewriting(address)
     while time.monotonic() < ends and _is_busy(_send(address, b"INFO persistence\r\n")):
@@ -230,23 +232,23 @@ def _is_busy(persistence: bytes) -> bool:
 def _bytes(data_dir: Path, pattern: str) -> int:
     total = 0
     for path in (data_dir / JOURNAL_FOLDER).glob(pattern):
-        with contextlib.suppress(FileNotFoundError):  # just replaced
+        with contextlib.suppress(FileNotFoundError):  # it was just replaced
             total += path.stat().st_size
     return total
 
 
-# --- where a server listens, for other processes ------------------------------------------------------------
+# --- the server's address, for other processes --------------------------------------------------------------
 
 LOCK = "server.lock"
-"""The server inherits this lock, so that it is held as long as the server runs."""
+"""The server inherits this lock, so that it is held while the server runs."""
 RECORD = "server.json"
-"""Names the socket, and as its keeper the guard that stops the server."""
+"""Names the socket, and the guard process that stops the server."""
 ANSWER_S = 2.0
 LONGEST_ANSWER = 16_384
 
 
 def _running(data_dir: Path) -> Path | None:
-    """Return the socket of the folder's server, if it answers and has somebody to stop it."""
+    """Return the socket of the folder's server, if it answers and has a guard to stop it."""
     record = read_record(data_dir / RECORD)
     if record is None or _state(address := Path(record.address)) != "ready":
         return None
@@ -257,7 +259,7 @@ def _running(data_dir: Path) -> Path | None:
 
 
 def _is_listening(data_dir: Path) -> bool:
-    """Return whether there is a server, though it may still be reading its journal."""
+    """Return whether a server exists, even if it is still loading its journal."""
     record = read_record(data_dir / RECORD)
     return record is not None and _state(Path(record.address)) is not None
 
@@ -270,7 +272,7 @@ def _state(address: Path) -> Literal["ready", "loading"] | None:
 
 
 def _shut_down(address: Path) -> None:
-    """End a server and clear up after it, as its guard would have done."""
+    """Stop a server and clean up after it, as its guard would have done."""
     _send(address, b"SHUTDOWN NOSAVE\r\n")
     with contextlib.suppress(OSError):
         address.unlink(missing_ok=True)
@@ -278,7 +280,7 @@ def _shut_down(address: Path) -> None:
 
 
 def _send(address: Path, command: bytes) -> bytes:
-    """Send a command to the server at a socket, and return its answer; nothing if there is none."""
+    """Send a command to the server at a socket, and return its answer; empty if there is no server."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(ANSWER_S)
         connection.connect(str(address))

@@ -1,6 +1,6 @@
-"""The one door to graphiti-core: writing to the graph, and reading episodes with a language model.
+"""The only importer of graphiti-core: writes to the graph, and reads episodes with a language model.
 
-It is imported in a thread, without its telemetry and without the environment it would read.
+It is imported in a thread, without its telemetry and without the environment variables it would read.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ HIDDEN = (
     "SEMAPHORE_LIMIT",
     "USE_PARALLEL_RUNTIME",
 )
-"""What it reads when it is imported: a wrong one would keep it from being imported at all."""
+"""Variables read at import: an invalid one would make the import fail."""
 
 _one_at_a_time = Lock()
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Run a block in which graphiti-core is imported or opened; afterwards the environment is as it was."""
+    """Run a block that imports or opens graphiti-core, and restore the environment afterwards."""
     with _one_at_a_time:
         before = dict(os.environ)
         os.environ.update(SILENCED)
@@ -57,9 +57,9 @@ MODULES = ("core", "bridges", "chat", "episode_reader")
 
 
 async def load() -> None:
-    """Import graphiti-core and our modules that need it; from then on importing them costs nothing.
+    """Import graphiti-core and our modules that need it; later imports of them are free.
 
-    The first time takes seconds, in a thread.
+    The first call takes seconds, in a thread.
 
     Raises:
         BackendUnavailable: a package is missing.

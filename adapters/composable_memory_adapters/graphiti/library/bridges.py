@@ -1,4 +1,4 @@
-"""Our database, embedders and records as graphiti-core wants them, and saving by its own bulk statements."""
+"""Adapts our database, embedders and records to graphiti-core, and saves with its bulk statements."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -33,7 +33,7 @@ from composable_memory_adapters.graphiti.library.graph_records import (
 )
 
 MAX_QUERY_WORDS = 30
-"""A query of 64 words or more would silently become an empty one."""
+"""A query of 64 words or more would silently become empty."""
 VECTORS = frozenset({"fact_embedding", "name_embedding", "search_vector"})
 PROVIDERS = {"falkordb": GraphProvider.FALKORDB, "neo4j": GraphProvider.NEO4J}
 
@@ -44,9 +44,9 @@ Answer: TypeAlias = tuple[list[dict[str, object]], list[str], None]
 class GroupDriver(GraphDriver):  # type: ignore[misc]  # graphiti-core is not typed here
     """Runs graphiti-core's statements in one group.
 
-    graphiti-core's own drivers are no base for it. They open connections that fail in ways of their own,
-    start to build indexes in a task that nobody awaits, do so again for every copy, and index dates, of
-    which FalkorDB then drops conditions: facts of the future come into the past.
+    graphiti-core's own drivers are no basis for it. They open connections with failure modes of their own,
+    start to build indexes in a task that nobody awaits, repeat that for every copy, and index dates; FalkorDB
+    then drops conditions on these, so that future facts appear in the past.
     """
 
     def __init__(self, database: CypherDatabase, group_id: str) -> None:
@@ -55,11 +55,11 @@ class GroupDriver(GraphDriver):  # type: ignore[misc]  # graphiti-core is not ty
         is_falkordb = self.provider == GraphProvider.FALKORDB
         self.fulltext_syntax = "@" if is_falkordb else ""
         self.default_group_id = "_" if is_falkordb else ""
-        self._database = group_id  # graphiti-core compares it with the group it is asked for
+        self._database = group_id  # graphiti-core compares it with the requested group
         self._place = database
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Answer:
-        """Run one statement. Arguments that end in `_` are for the driver, the others for the database."""
+        """Run one statement. Arguments that end in `_` are for the driver, the others are parameters."""
         parameters = {**kwargs.pop("params", {}), **kwargs}
         run = self._place.read if parameters.get("routing_") == "r" else self._place.write
         rows = await run(self._database, cypher_query_, **_for_database(parameters))
@@ -67,7 +67,7 @@ class GroupDriver(GraphDriver):  # type: ignore[misc]  # graphiti-core is not ty
         return records, list(records[0]) if records else [], None
 
     def session(self, database: str | None = None) -> "_Session":
-        """Return a session in this group, or in another one."""
+        """Return a session in this group or another."""
         return _Session(self if database is None else self.clone(database))
 
     def clone(self, database: str) -> "GroupDriver":
@@ -81,12 +81,12 @@ class GroupDriver(GraphDriver):  # type: ignore[misc]  # graphiti-core is not ty
         """Do nothing: the indexes belong to the database."""
 
     async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
-        """Do nothing: the database makes the indexes before it first writes."""
+        """Do nothing: the database creates the indexes before its first write."""
 
     def build_fulltext_query(
         self, query: str, group_ids: list[str] | None = None, max_query_length: int = 128
     ) -> str:
-        """Return a query in FalkorDB's syntax, of the longest words where there are many."""
+        """Return a query in FalkorDB's syntax; of too many words, the longest are kept."""
         words = dict.fromkeys(sanitize_falkor_fulltext_query(query).split())
         telling = [word for word in words if word.lower() not in STOPWORDS]
         longest = set(sorted(telling, key=len, reverse=True)[:MAX_QUERY_WORDS])
@@ -95,7 +95,7 @@ class GroupDriver(GraphDriver):  # type: ignore[misc]  # graphiti-core is not ty
 
 
 class _Session(GraphDriverSession):  # type: ignore[misc]  # graphiti-core is not typed here
-    """Runs statements one after the other; each is kept when it returns."""
+    """Runs statements one after the other; each is durable when it returns."""
 
     def __init__(self, driver: GroupDriver) -> None:
         self.provider = driver.provider
@@ -105,7 +105,7 @@ class _Session(GraphDriverSession):  # type: ignore[misc]  # graphiti-core is no
         await self.close()
 
     async def close(self) -> None:
-        """Do nothing: there is nothing open."""
+        """Do nothing: nothing is open."""
 
     async def execute_write(
         self, func: Callable[..., Awaitable[object]], *args: Any, **kwargs: Any
@@ -114,7 +114,7 @@ class _Session(GraphDriverSession):  # type: ignore[misc]  # graphiti-core is no
         return await func(self, *args, **kwargs)
 
     async def run(self, query: str | list[Statement], **kwargs: Any) -> None:
-        """Run one statement, or several; those that have nothing to unwind are left out."""
+        """Run one or several statements, except those with nothing to unwind."""
         statements = [(query, kwargs)] if isinstance(query, str) else _joined(query)
         for cypher, parameters in statements:
             if not parameters or any(parameters.values()):
@@ -122,7 +122,7 @@ class _Session(GraphDriverSession):  # type: ignore[misc]  # graphiti-core is no
 
 
 def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
-    """Join statements that differ in the lists they unwind only: graphiti-core makes one for each node."""
+    """Join statements that differ only in the lists they unwind: graphiti-core makes one per node."""
     ordered = sorted(statements, key=lambda one: one[0])
     for cypher, group in groupby(ordered, key=lambda one: one[0]):
         parameters = [one for _, one in group]
@@ -130,7 +130,7 @@ def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
 
 
 def _for_database(parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return what the statement itself is given, without the group, which the database adds."""
+    """Return the parameters of the statement, without the group, which the database adds."""
     own = {name: value for name, value in parameters.items() if name[-1] != "_" and name != "group_id"}
     return {
         name: [_without_empty_vectors(row) if isinstance(row, dict) else row for row in value]
@@ -141,12 +141,12 @@ def _for_database(parameters: Mapping[str, object]) -> dict[str, object]:
 
 
 def _without_empty_vectors(values: Mapping[str, object]) -> dict[str, object]:
-    """Return values with null for vectors of no length: these would fit to no other vector of the graph."""
+    """Replace vectors of length zero by null: they would fit no other vector of the graph."""
     return {name: None if name in VECTORS and value == [] else value for name, value in values.items()}
 
 
 class EmbedderBridge(EmbedderClient):  # type: ignore[misc]  # graphiti-core is not typed here
-    """Embeds with one of our embedders; without one every vector is empty, which is stored as none."""
+    """Embeds with one of our embedders; without one every vector is empty, and stored as null."""
 
     def __init__(self, embedder: EmbedderAdapter | None) -> None:
         self._embedder = embedder
@@ -154,12 +154,12 @@ class EmbedderBridge(EmbedderClient):  # type: ignore[misc]  # graphiti-core is 
     async def create(
         self, input_data: str | list[str] | Iterable[int] | Iterable[Iterable[int]]
     ) -> list[float]:
-        """Return one vector: of a text, or of the first in a list, which is what graphiti-core hands over."""
+        """Embed a text, or the first one of a list, which is what graphiti-core passes."""
         first = input_data if isinstance(input_data, str) else next(iter(input_data))
         return (await self.create_batch([str(first)]))[0]
 
     async def create_batch(self, input_data_list: list[str]) -> list[list[float]]:
-        """Return the vectors of several texts."""
+        """Embed several texts."""
         if self._embedder is None or not input_data_list:
             return [[] for _ in input_data_list]
         inputs = [EmbedderInput(text=text) for text in input_data_list]
@@ -167,10 +167,10 @@ class EmbedderBridge(EmbedderClient):  # type: ignore[misc]  # graphiti-core is 
 
 
 class NoReranker(CrossEncoderClient):  # type: ignore[misc]  # graphiti-core is not typed here
-    """Leaves passages in their order: graphiti-core must be given a reranker, and we ask for none."""
+    """Leaves passages in their order: graphiti-core requires a reranker, and we use none."""
 
     async def rank(self, query: str, passages: Sequence[str]) -> list[tuple[str, float]]:  # noqa: ARG002 - as demanded
-        """Return the passages as they are."""
+        """Return the passages unchanged."""
         return [(passage, 0.0) for passage in passages]
 
 
@@ -178,7 +178,7 @@ Vector = list[float]
 
 
 class Saver:
-    """Writes records of one group, with vectors if there is an embedder; writing twice is writing once."""
+    """Writes records of one group, with vectors if there is an embedder; writing twice is harmless."""
 
     def __init__(self, driver: GroupDriver, group_id: str, embedder: EmbedderAdapter | None) -> None:
         self._driver = driver
@@ -186,7 +186,7 @@ class Saver:
         self._vectors = EmbedderBridge(embedder)
 
     async def save_episodes(self, drafts: Sequence[EpisodeDraft], facts: Mapping[str, Sequence[str]]) -> None:
-        """Store episodes; `facts` has the ids of the facts that each is known to state."""
+        """Store episodes; `facts` has the ids of the facts each is known to state."""
         for batch in batches(drafts):
             await self._save([episodic_node(draft, facts.get(draft.id, ())) for draft in batch], [], [], [])
 
@@ -197,13 +197,13 @@ class Saver:
             await self._save([], [], [_entity_node(self._group_id, *one) for one in batch], [])
 
     async def save_facts(self, records: Sequence[FactRecord]) -> None:
-        """Store facts, with the vectors of their texts; their entities have to be there."""
+        """Store facts, with the vectors of their texts; their entities must exist."""
         vectors = await self._vectors.create_batch([_line(record.fact) for record in records])
         for batch in batches(zip(records, vectors, strict=True)):
             await self._save([], [], [], [_entity_edge(self._group_id, *one) for one in batch])
 
     async def save_mentions(self, pairs: Iterable[tuple[str, str]], now: datetime) -> None:
-        """Store that episodes mention entities, by the UUIDs of both, as far as both are there."""
+        """Store which episodes mention which entities, as pairs of UUIDs; skip pairs with a missing one."""
         for batch in batches(dict.fromkeys(pairs)):
             await self._save([], [_episodic_edge(self._group_id, *pair, now) for pair in batch], [], [])
 
@@ -218,7 +218,7 @@ class Saver:
 
 
 def episodic_node(draft: EpisodeDraft, facts: Sequence[str] = ()) -> EpisodicNode:
-    """Return an episode as graphiti-core has it."""
+    """Convert an episode to graphiti-core's type."""
     return EpisodicNode(
         uuid=draft.id,
         name=draft.content.id,
@@ -285,7 +285,7 @@ def _entity_edge(group_id: str, record: FactRecord, vector: Vector) -> EntityEdg
 
 
 def _said_at(record: FactRecord) -> str | None:
-    """Return what orders a fact among those that begin on the same day."""
+    """Return the sort key of a fact among those that begin on the same day."""
     order = record.end if record.ends else record.start
     return None if order == EVER else f"{order[0]} {iso(order[1])}"
 

@@ -1,4 +1,4 @@
-"""graphiti-core's questions to a language model: asks for JSON, finds it in answers, checks and repeats."""
+"""graphiti-core's requests to a language model: asks for JSON, parses and validates it, and retries."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,23 +32,23 @@ from composable_memory_feedback.language_model import ChatReply, json_object_in
 ASKING = "ask the language model"
 
 MAX_ANSWERS = 3
-"""How often the model may answer one question: more seldom helps, and small ones take long for each."""
+"""Answers allowed per question: more seldom help, and small models take long for each."""
 
 KNOWN = ("episode_indices",)
-"""There is one episode, and so nothing to choose: small models fill this list until they are cut off."""
+"""Fields left out of schemas: there is only one episode, and small models fill this list until cut off."""
 
 
 class _Form(StrEnum):
-    """A way to ask for JSON; what the endpoint does not check is put into the question."""
+    """A way to request JSON; what the endpoint does not enforce is put into the prompt."""
 
     SCHEMA = "json_schema"
-    GRAMMAR = "json_object with a schema"  # all that the server of llama-cpp-python understands
+    GRAMMAR = "json_object with a schema"  # all that llama-cpp-python's server understands
     OBJECT = "json_object"
     WORDS = "none"
 
 
 class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed here
-    """A language model behind an endpoint, for graphiti-core; each question takes a bounded time."""
+    """A language model behind an endpoint, for graphiti-core; each question has a time limit."""
 
     def __init__(self, client: ChatClient, settings: LlmSettings) -> None:
         super().__init__(LLMConfig(model=settings.model, temperature=0, max_tokens=settings.max_tokens))
@@ -71,10 +71,10 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
         attribute_extraction: bool = False,
         model: str | None = None,  # noqa: ARG002 - there is one model
     ) -> dict[str, Any]:
-        """Return an object that `response_model` accepts.
+        """Return an object that validates as `response_model`.
 
         Raises:
-            BackendError: the endpoint failed or refused, or the model did not give what was asked for.
+            BackendError: the endpoint failed or refused, or the model did not return what was requested.
         """
         self._apply_attribute_extraction_preamble(messages, attribute_extraction)
         messages[0].content += get_extraction_language_instruction(group_id)
@@ -87,7 +87,7 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
     async def _answered(
         self, messages: Sequence[Mapping[str, str]], model: type[BaseModel] | None
     ) -> dict[str, Any]:
-        """Ask until the answer can be read; each further time with what was wrong."""
+        """Ask until the answer can be parsed; each retry says what was wrong."""
         forms, retry_messages = list(self._forms), list[dict[str, str]]()
         text = problem = ""
         for _ in range(MAX_ANSWERS):
@@ -101,7 +101,7 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
                 {"role": "assistant", "content": text},
                 {"role": "user", "content": _correction(problem)},
             ]
-            if not self._is_proven:  # the endpoint may take a form and not keep to it
+            if not self._is_proven:  # the endpoint may accept a form without enforcing it
                 forms = forms[1:] or forms
         expected = model.__name__ if model else "an object"
         raise BackendGarbled(BACKEND_ID, ASKING, excerpt=text, expected=f"JSON for {expected} ({problem})")
@@ -109,7 +109,7 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
     async def _asked(
         self, forms: list[_Form], messages: Sequence[Mapping[str, str]], model: type[BaseModel] | None
     ) -> tuple[_Form, ChatReply]:
-        """Ask in the first form that the endpoint takes; the others before it are removed from `forms`."""
+        """Ask in the first form that the endpoint accepts; rejected ones are removed from `forms`."""
         while True:
             form = forms[0]
             asked, response_format = _request(form, messages, model)
@@ -129,17 +129,17 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
                 raise _failure(error, self._timeout_s) from None
 
     def _prove(self, form: _Form) -> None:
-        """Begin with this form from now on."""
+        """Start with this form from now on."""
         if form in self._forms:
             self._forms = self._forms[self._forms.index(form) :]
         self._is_proven = True
 
 
 def endpoint_of(settings: LlmSettings) -> ChatEndpoint:
-    """Return the endpoint that the settings name.
+    """Return the configured endpoint.
 
     Raises:
-        BackendUnavailable: they name none, or what they say of it cannot be used.
+        BackendUnavailable: none is configured, or its settings are invalid.
     """
     if settings.base_url is None:
         raise BackendUnavailable(BACKEND_ID, "no language model is named", fix="set llm.base_url")
@@ -156,7 +156,7 @@ def endpoint_of(settings: LlmSettings) -> ChatEndpoint:
 
 
 def _failure(error: ChatError, limit_s: float) -> BackendError:
-    """Return what it means for the user that the endpoint gave no answer."""
+    """Translate a failure of the endpoint for the user."""
     if error.kind == "slow":
         return BackendTimeout(BACKEND_ID, ASKING, limit_s=limit_s, elapsed_s=limit_s)
     if error.kind == "garbled":
@@ -192,7 +192,7 @@ def _request(
 
 
 def _pruned(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema that does not ask for what is known."""
+    """Return a schema without the fields in `KNOWN`."""
     for part in (schema, *schema.get("$defs", {}).values()):
         for name in KNOWN:
             part.get("properties", {}).pop(name, None)
@@ -202,7 +202,7 @@ def _pruned(schema: dict[str, Any]) -> dict[str, Any]:
 def _with_schema(
     messages: Sequence[Mapping[str, str]], schema: Mapping[str, object]
 ) -> list[Mapping[str, str]]:
-    """Return the messages with the schema in the first one of the user; small models like to repeat it."""
+    """Return the messages with the schema in the first user message; small models like to repeat it."""
     place = next((n for n, one in enumerate(messages) if one["role"] == "user"), len(messages) - 1)
     instruction = (
         "\n\nAnswer with one JSON object and nothing else. This JSON Schema describes it; "

@@ -1,4 +1,4 @@
-"""The one door to graphiti-core: what we use of it. Importing it takes seconds, see `load`."""
+"""The names used from graphiti-core, imported only here. Importing it takes seconds, see `load`."""
 
 import logging
 
@@ -22,7 +22,7 @@ with undisturbed():
     from graphiti_core.prompts.models import Message
     from graphiti_core.utils.bulk_utils import add_nodes_and_edges_bulk
 
-# Without a handler Python prints warnings of a library to stderr: those of each odd answer of a model.
+# Without a handler, Python prints a library's warnings to stderr, one for each odd answer of a model.
 logging.getLogger("graphiti_core").addHandler(logging.NullHandler())
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Reads episodes with a language model: graphiti-core finds their entities and facts and stores them."""
+"""Reads episodes with a language model: graphiti-core extracts entities and facts, and stores them."""
 
 import asyncio
 from collections import defaultdict
@@ -29,9 +29,9 @@ from composable_memory_feedback.chat import ChatClient, Pace
 
 READING = "read an episode"
 AT_ONCE = 4
-"""Questions to the model at a time: each has a limit of its own, which others before it must not use up."""
+"""Parallel questions to the model: each has its own time limit, which queueing must not use up."""
 CONTEXT = 10
-"""Earlier episodes that the model sees beside the one it reads, as many as graphiti-core takes itself."""
+"""Earlier episodes that the model sees besides the one it reads; graphiti-core's own default."""
 UNDO_S = 10.0
 
 IS_READ = """
@@ -46,7 +46,7 @@ MATCH (e:Episodic {uuid: $uuid}) WHERE NOT (e)-[:MENTIONS]->() DELETE e
 
 
 class EpisodeReader:
-    """Takes the facts out of episodes; of a group one at a time, since parallel ones repeat entities."""
+    """Extracts facts from episodes, one at a time per group, since parallel reads duplicate entities."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class EpisodeReader:
         self._graphs: dict[tuple[str, bool], Graphiti] = {}
 
     async def read(self, draft: EpisodeDraft) -> Added:
-        """Store an episode with what it states; one that was read before changes nothing.
+        """Store an episode with what it states; reading it again changes nothing.
 
-        If this fails or is cancelled, either nothing of the episode is stored, or what is stored is complete
-        after the next try.
+        If this fails or is cancelled, either nothing of the episode is stored, or the next attempt completes
+        it.
 
         Raises:
             BackendTimeout: it took too long.
-            BackendGarbled: the model does not give what can be stored.
+            BackendGarbled: the model returns nothing that can be stored.
             BackendError: the model or the database failed.
         """
         async with deadline(BACKEND_ID, READING, self._timeout_s), self._locks[draft.group_id]:
@@ -101,7 +101,7 @@ class EpisodeReader:
         return added
 
     async def _begin(self, graph: Graphiti, draft: EpisodeDraft) -> None:
-        """Store the bare episode: graphiti-core gives an id of its own to every one that is not there yet."""
+        """Store the bare episode: graphiti-core gives a new id to every episode not stored yet."""
         await episodic_node(draft).save(graph.driver)
         await self._database.write(draft.group_id, UNLINK, uuid=draft.id)
 
@@ -124,13 +124,13 @@ class EpisodeReader:
         return Added(entities=len(result.nodes), facts=len(facts))
 
     async def _undo(self, draft: EpisodeDraft) -> None:
-        """Remove the bare episode. One that is linked has entities already: the next try completes it."""
+        """Remove the bare episode. A linked one has entities already; the next attempt completes it."""
         with suppress(BackendError, TimeoutError):
             async with asyncio.timeout(UNDO_S):
                 await self._database.write(draft.group_id, UNDO, uuid=draft.id)
 
     async def _graph(self, group_id: str) -> Graphiti:
-        """Return the graph of a group; vectors that would not fit to those in it are left out."""
+        """Return the graph of a group; it leaves out vectors that do not fit those of the group."""
         fits = self._embedder is not None and await fits_space(self._database, group_id, self._embedder)
         known = self._graphs.get((group_id, fits))
         if known is None:
@@ -149,7 +149,7 @@ class EpisodeReader:
 
 
 def _said_at(draft: EpisodeDraft) -> datetime:
-    """Return when an episode was said: if only the day is known, and it was written that day, when it was."""
+    """Return when an episode was said; if only the day is known, the time of writing if on that day."""
     observed_at, times = draft.observed_at, draft.content.temporal
     written_at = times.created_at if times else None
     if written_at is None or observed_at.time() != time() or written_at.date() != observed_at.date():
@@ -168,7 +168,7 @@ async def open_reader(
     timeout_s: float,
     pace: Pace = asyncio.sleep,
 ) -> AsyncIterator[EpisodeReader]:
-    """Open a reader of episodes; its connections to the model's endpoint end with it."""
+    """Open a reader of episodes; it closes its connections to the model's endpoint when it ends."""
     async with ChatClient(endpoint_of(settings), clock=clock, pace=pace) as client:
         model = ChatModel(client, settings)
         yield EpisodeReader(

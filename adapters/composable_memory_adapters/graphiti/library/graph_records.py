@@ -1,4 +1,4 @@
-"""Entities, facts and mentions as a graph stores them: from nodes, edges and rows, and back (pure)."""
+"""Entities, facts and mentions as stored in a graph, converted from nodes, edges and rows and back (pure)."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityRecord:
-    """An entity. `properties`, `provenance` and `temporal` are JSON texts, given back as they came."""
+    """An entity. `properties`, `provenance` and `temporal` are JSON texts, returned unchanged."""
 
     uuid: str
     own_id: str
@@ -40,7 +40,7 @@ class EntityRecord:
 
 
 class Told(NamedTuple):
-    """An episode, since when it says that a fact holds, and when that was written, if that is known."""
+    """An episode, since when it says a fact holds, and when that was written, if known."""
 
     episode: str
     since: datetime
@@ -48,26 +48,26 @@ class Told(NamedTuple):
 
     @property
     def order(self) -> "Order":
-        """Return its place among all that is told of a thing."""
+        """Return its place among all statements of a fact."""
         return order_of(self.since, self.written_at)
 
     @property
     def times(self) -> str:
-        """Return its times as a text."""
+        """Return its times as text."""
         return " ".join(one.isoformat() for one in self[1:] if one)
 
 
 Order = tuple[date, datetime, datetime]
-"""The place of a statement: by its day, then by its time, or when it was written if only the day is known."""
+"""The sort key of a statement: its day, then its time, or when it was written if only the day is known."""
 
 _PAST = datetime.min.replace(tzinfo=UTC)
 EVER: Order = (date.min, _PAST, _PAST)
 
 
 def order_of(since: datetime, written_at: datetime | None = None) -> Order:
-    """Return the place of what holds from a time or, at midnight in UTC, from some time of a day.
+    """Return the sort key of what holds from a time or, at midnight in UTC, from some time that day.
 
-    The day of a time is that of whoever wrote it down.
+    The day of a time is the writer's local day.
     """
     written_at = written_at or since
     if since.time() == time():
@@ -79,12 +79,12 @@ def order_of(since: datetime, written_at: datetime | None = None) -> Order:
 class FactRecord:
     """A fact between the entities `source` and `target`, which are UUIDs as `uuid` is.
 
-    It ends by itself at `ends_at` and was taken back at `retired_at`; `invalid_at` is when it ends because of
-    these or of another fact, and `expired_at` when that became known. One that is `exclusive` allows its
-    source no other target at a time, and one with `one_holder` its target no other source; one that `ends`
-    says that what was stated of its entities before holds no more. `told` is what each of its episodes says
-    of its time, `start` the earliest of it, and `beginnings` all of it, in order. For the JSON texts see
-    `EntityRecord`.
+    It ends by itself at `ends_at` and was retracted at `retired_at`; `invalid_at` is its effective end,
+    because of these or of another fact, and `expired_at` is when that became known. An `exclusive` fact
+    allows its source no other target at the same time, and one with `one_holder` allows its target no other
+    source; one that `ends` says that earlier facts of its entities no longer hold. `told` has what each of
+    its episodes says about its time, `start` the earliest of these, and `beginnings` all of them in order.
+    For the JSON texts see `EntityRecord`.
     """
 
     uuid: str
@@ -114,11 +114,11 @@ class FactRecord:
     beginnings: tuple[tuple[Order, datetime], ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Find its times once: facts of one thing are compared each with each."""
+        """Compute its times once: the facts of one thing are compared pairwise."""
         said = {(one.order, one.since) for one in self.told}
         start = min(said, default=(EVER,))[0]
         if self.valid_at and not any(one.since <= self.valid_at for one in self.told):
-            start = order_of(self.valid_at)  # what said so was forgotten
+            start = order_of(self.valid_at)  # the statement of this was forgotten
         if self.valid_at:
             said.add((start, self.valid_at))
         object.__setattr__(self, "start", start)
@@ -126,7 +126,7 @@ class FactRecord:
 
     @property
     def end(self) -> Order:
-        """Return when it ends, or ends others; where that is when it was said, in the order of the day."""
+        """Return when it ends, or ends others; if that is when it was said, in the order of that day."""
         if self.ends_at is None:
             return EVER
         if self.temporal is None or self.ends_at != self.reference_time:
@@ -135,7 +135,7 @@ class FactRecord:
 
     @property
     def says_no_start(self) -> bool:
-        """Return whether it says only that something ended, and nothing of the time before."""
+        """Return whether it only says that something ended, and nothing about the time before."""
         return self.ends and _properties(self.properties).get("mood") in ("ended", "over")
 
     def may_end(self, other: "FactRecord") -> bool:
@@ -144,7 +144,7 @@ class FactRecord:
         return self.ends and (is_over or self.target == other.target)
 
 
-@cache  # made when first needed: it takes longer than a search
+@cache  # built on first use: this takes longer than a search
 def _provenance() -> TypeAdapter[MemoryProvenance]:
     return TypeAdapter(MemoryProvenance)
 
@@ -155,7 +155,7 @@ def _temporal() -> TypeAdapter[MemoryTemporalMetadata]:
 
 
 def entity_of(node: GraphNode, group_id: str, now: datetime) -> EntityRecord:
-    """Return the record of a node."""
+    """Convert a node to a record."""
     return EntityRecord(
         uuid=graph_id(group_id, node.id),
         own_id=node.id,
@@ -163,7 +163,7 @@ def entity_of(node: GraphNode, group_id: str, now: datetime) -> EntityRecord:
         created_at=now,
         summary=text_in(node.properties.get("text")),
         kind=text_in(node.properties.get("kind") or node.properties.get("type")),
-        # Which episodes name it is kept as links, so that one more of them changes nothing here.
+        # Links store which episodes mention it, so that another episode changes nothing here.
         properties=_json({name: value for name, value in node.properties.items() if name != "episodes"}),
         provenance=_provenance_text(node.provenance),
         temporal=_temporal_text(node.temporal),
@@ -171,7 +171,7 @@ def entity_of(node: GraphNode, group_id: str, now: datetime) -> EntityRecord:
 
 
 def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datetime) -> FactRecord:
-    """Return the record of an edge; `names` has the names of entities by the ids of their nodes."""
+    """Convert an edge to a record; `names` maps node ids to the names of entities."""
     times = edge.temporal or MemoryTemporalMetadata()
     observed_at = _utc(times.observed_at)
     episodes = tuple(graph_id(group_id, one) for one in texts_in(edge.properties.get("episodes")))
@@ -203,7 +203,7 @@ def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datet
 
 
 def entity_record(row: Row) -> EntityRecord:
-    """Return an entity as it is stored; one that graphiti-core found by itself has its UUID for an id."""
+    """Read a stored entity; if graphiti-core found it, its UUID is its id."""
     return EntityRecord(
         uuid=text_in(row["uuid"]),
         own_id=text_in(row["own_id"] or row["uuid"]),
@@ -218,7 +218,7 @@ def entity_record(row: Row) -> EntityRecord:
 
 
 def fact_record(row: Row) -> FactRecord:
-    """Return a fact as it is stored; the end of one that graphiti-core found by itself is its own."""
+    """Read a stored fact; if graphiti-core found it, its end is its own."""
     is_ours = row["own_id"] is not None
     return FactRecord(
         uuid=text_in(row["uuid"]),
@@ -248,7 +248,7 @@ def fact_record(row: Row) -> FactRecord:
 
 
 def as_node(record: EntityRecord) -> GraphNode:
-    """Return the node that a record was made of; of one that graphiti-core found by itself, what is known."""
+    """Convert a record back to its node; if graphiti-core found it, to what is known of one."""
     is_foreign = record.own_id == record.uuid
     return GraphNode(
         id=record.own_id,
@@ -260,7 +260,7 @@ def as_node(record: EntityRecord) -> GraphNode:
 
 
 def as_edge(record: FactRecord, source_id: str, target_id: str) -> GraphEdge:
-    """Return the edge that a record was made of; of one that graphiti-core found by itself, what is known."""
+    """Convert a record back to its edge; if graphiti-core found it, to what is known of one."""
     is_foreign = record.own_id == record.uuid
     return GraphEdge(
         id=record.own_id,
@@ -274,14 +274,14 @@ def as_edge(record: FactRecord, source_id: str, target_id: str) -> GraphEdge:
 
 
 def _stated_in(edge: GraphEdge, group_id: str) -> tuple[Told, ...]:
-    """Return since when each episode says that the edge holds, as far as its properties tell."""
+    """Return since when each episode says the edge holds, as far as its properties tell."""
     stated = edge.properties.get("told")
     told = stated.items() if isinstance(stated, dict) else ()
     return tuple(_told(graph_id(group_id, own_id), *text_in(times).split()) for own_id, times in told)
 
 
 def told_text(told: Told) -> str:
-    """Return what a database stores of what an episode says; `_told` reads it back."""
+    """Format what an episode says for the database; `_told` parses it."""
     return f"{told.episode} {told.times}"
 
 

@@ -1,6 +1,7 @@
-"""The vectors of a group: whose they are, embedding anew what has none, and the index over those of facts.
+"""The vectors of a group: which embedder made them, adding missing ones, and the index over those of facts.
 
-Vectors of two models must never meet in one comparison."""
+Vectors of two models must never be compared.
+"""
 
 import asyncio
 
@@ -19,10 +20,10 @@ MATCH (n:Entity) WHERE n.group_id = $group_id AND n.name_embedding IS NOT NULL R
 
 
 async def space_of(embedder: EmbedderAdapter) -> str:
-    """Return the name of the space that an embedder's vectors are in.
+    """Return the name of an embedder's vector space.
 
     Raises:
-        EmbeddingError: the length of the vectors is not known yet, and the provider failed.
+        EmbeddingError: the vector length is not known yet, and the provider failed.
     """
     if not embedder.dimensions:
         await embedder.embed(EmbedderInput(text="length"))
@@ -30,18 +31,18 @@ async def space_of(embedder: EmbedderAdapter) -> str:
 
 
 async def stored_space(database: CypherDatabase, group_id: str) -> str | None:
-    """Return the space of the vectors in a group, or None where nothing is known of any."""
+    """Return the space of the vectors in a group, or None if unknown."""
     rows = await database.read(group_id, READ)
     return str(rows[0]["space"]) if rows else None
 
 
 async def claim_space(database: CypherDatabase, group_id: str, space: str) -> None:
-    """Write down in which space the vectors of a group are from now on."""
+    """Record the space of a group's vectors."""
     await database.write(group_id, WRITE, space=space)
 
 
 async def fits_space(database: CypherDatabase, group_id: str, embedder: EmbedderAdapter) -> bool:
-    """Return whether an embedder's vectors fit those of a group; a group without any takes its space."""
+    """Return whether an embedder's vectors fit those of a group; a group without vectors takes its space."""
     space, stored = await space_of(embedder), await stored_space(database, group_id)
     if stored is None and not await database.read(group_id, ANY_VECTOR):
         await claim_space(database, group_id, space)
@@ -88,8 +89,8 @@ CALL db.create.setRelationshipVectorProperty(e, 'fact_embedding', row.vector)
 async def embed_anew(database: CypherDatabase, group_id: str, embedder: EmbedderAdapter) -> None:
     """Embed what has no vector; after a change of the embedder, everything.
 
-    The vectors of another space go first, so that one comparison never meets both. What was cut off goes on
-    where it was.
+    Vectors of another space are removed first, so that a comparison never mixes both. Interrupted work
+    resumes where it stopped.
     """
     space = await space_of(embedder)
     if await stored_space(database, group_id) != space:
@@ -113,27 +114,27 @@ async def _fill(
         await database.write(group_id, store, rows=found)
 
 
-# --- the index over the vectors of facts, which FalkorDB keeps in step itself -------------------------------
+# --- the index over the vectors of facts, which FalkorDB updates itself -------------------------------------
 
-# It pays from some thousand facts on: an exact search compares the question with each of them. The index
-# finds about 95 of 100 true neighbours, so more are asked for than are wanted.
+# It pays off from a few thousand facts: an exact search compares the question with each of them. The index
+# finds about 95 of 100 true neighbours, so we request more than we need.
 
 AUTO_FACTS = 5_000
-"""From so many facts of a group on, `auto` wants an index."""
+"""The number of facts in a group from which `auto` uses an index."""
 
 OVERFETCH = 4
-"""How many more neighbours to ask for: some are missed, and others fall to the filters."""
+"""How many times more neighbours to request: some are missed, and filters drop others."""
 
 MOST_LOOKS = 100
 BETWEEN_LOOKS_S = 0.02
-"""How often, and how far apart, it is looked whether an index that was dropped is gone."""
+"""How many checks whether a dropped index is gone, and the pause between them, in seconds."""
 
 INDEXES = """
 CALL db.indexes() YIELD label, types, options, status WHERE label = 'RELATES_TO'
 RETURN types.fact_embedding AS types, options.fact_embedding AS options, status
 """
 COUNT = "MATCH ()-[e:RELATES_TO]->() RETURN count(e) AS facts"
-# An index takes its length as a literal only; it is a whole number here.
+# An index takes its vector length only as a literal; this is an integer.
 CREATE = """
 CREATE VECTOR INDEX FOR ()-[e:RELATES_TO]->() ON (e.fact_embedding)
 OPTIONS {{dimension: {dimensions:d}, similarityFunction: 'cosine'}}
@@ -143,19 +144,19 @@ DROP = "DROP VECTOR INDEX FOR ()-[e:RELATES_TO]->() ON (e.fact_embedding)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorIndex:
-    """An index that is there: the length of its vectors, and whether it holds all facts already."""
+    """An existing index: the length of its vectors, and whether it covers all facts already."""
 
     dimensions: int
     is_ready: bool
 
 
 def wants_index(settings: SearchSettings, facts: int) -> bool:
-    """Return whether a group of so many facts is to have an index."""
+    """Return whether a group with this many facts should have an index."""
     return settings.vector_index == "on" or (settings.vector_index == "auto" and facts >= AUTO_FACTS)
 
 
 async def indexed(database: CypherDatabase, group_id: str) -> VectorIndex | None:
-    """Return the index of a group, if it has one."""
+    """Return the index of a group, if any."""
     if database.kind != "falkordb":
         return None
     for row in await database.read(group_id, INDEXES):
@@ -170,9 +171,9 @@ async def indexed(database: CypherDatabase, group_id: str) -> VectorIndex | None
 async def arrange(
     database: CypherDatabase, group_id: str, settings: SearchSettings, *, dimensions: int
 ) -> None:
-    """Bring the index of a group in step with the settings and the length of its vectors.
+    """Update the index of a group to match the settings and the length of its vectors.
 
-    The database fills a new index in its own time; until then searches are exact.
+    The database fills a new index in the background; until then searches are exact.
     """
     rows = await database.read(group_id, COUNT) if database.kind == "falkordb" else []
     facts = number_in(rows[0], "facts") if rows else 0
@@ -189,11 +190,11 @@ async def arrange(
         await database.write(group_id, CREATE.format(dimensions=dimensions))
     except BackendRejected:
         if await indexed(database, group_id) is None:
-            raise  # else another process was quicker
+            raise  # otherwise another process was faster
 
 
 async def _gone(database: CypherDatabase, group_id: str) -> None:
-    """Wait until a dropped index is no longer listed: for a moment it is, and keeps a new one out."""
+    """Wait until a dropped index is no longer listed: it lingers for a moment and blocks a new one."""
     for _ in range(MOST_LOOKS):
         if await indexed(database, group_id) is None:
             return

@@ -1,1 +1,1 @@
-"""The durable queue of the graph: every episode that was handed in is stored in the end, or reported."""
+"""The durable queue of the graph: every accepted episode is eventually stored or reported as failed."""

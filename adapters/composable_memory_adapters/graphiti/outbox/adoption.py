@@ -1,6 +1,6 @@
-"""Adopts episodes that were handed in before entries recorded their workspace.
+"""Adopts episodes from before entries recorded their workspace.
 
-Such an episode certainly belongs to this workspace if its text is in the file of it that the episode names.
+Such an episode certainly belongs to this workspace if its text is in the workspace file that it names.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ SET_MOVED = "UPDATE episodes SET state = 'moved', workspace = ?, since = ? WHERE
 
 
 class Adoption:
-    """Gives episodes that belong to no workspace to this one.
+    """Assigns episodes without a workspace to this one.
 
-    `unassigned` counts by group those that are left. `scope` has the groups that became this workspace's.
+    `unassigned` counts the remaining ones by group. `scope` has the groups that now belong to this workspace.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Adoption:
         self.unassigned: Mapping[str, int] = {}
 
     async def run_at_opening(self) -> None:
-        """Adopt what certainly belongs to this workspace, without reading anything with a model again.
+        """Adopt what certainly belongs to this workspace, without having a model read anything again.
 
-        Everything in a private graph does where the workspace inherits the state of earlier versions.
+        If the workspace inherits the state of earlier versions, this is everything in a private graph.
         """
         await self._count()
         is_private = not (self._settings.service_url or self._settings.url)
@@ -70,18 +70,19 @@ class Adoption:
         self.scope = replace(self.scope, claimed=await claimed_groups(self._outbox))
 
     async def run_without_model(self) -> None:
-        """Adopt what a model need not read again; the rest waits until its owner asks for it."""
+        """Adopt what a model need not read again; the rest waits until the owner requests it."""
         if self.unassigned:
             needs_no_model = not (self._settings.uses_llm or self._settings.service_url)
             await self.run(everything=self._services.inherits, again=needs_no_model)
 
     async def run(self, *, everything: bool, again: bool = True) -> int:
-        """Adopt what this workspace's files say, or everything; return how many episodes.
+        """Adopt what this workspace's files contain, or everything; return the number of episodes.
 
-        With `again` also those that have to be handed in once more, for another group.
+        With `again`, also adopt episodes that have to be enqueued again for another group.
         """
         found = await unassigned_entries(self._outbox)
-        # What another workspace retired, by a note of the same name, holds if a note of ours still says it.
+        # An episode retired by another workspace, from a note of the same name, is still valid if our note
+        # says it.
         ours = {one.id for one in await asyncio.to_thread(_proven, found, self._services.workspace_dir)}
         entries = [one for one in found if one.id in ours or (everything and one.state in ACTIVE_STATES)]
         staying = [entry for entry in entries if self._may_stay(entry)]
@@ -91,19 +92,19 @@ class Adoption:
         return len(staying) + len(moving)
 
     def _may_stay(self, entry: Entry) -> bool:
-        """Return whether an episode is in the group that the settings name, where it may stay as it is."""
+        """Return whether an episode is in the group that the settings name and may stay there as it is."""
         group = self._settings.group
         return group is not None and is_of(safe_group_id(group), entry.draft.group_id)
 
     def _moved_to_our_group(self, entry: Entry) -> EpisodeDraft | None:
-        """Return an episode of the agent's former group as one of ours; None for one of another group.
+        """Return an episode of the agent's former group as one of ours; None if it is from another group.
 
-        Nothing is moved to a group that the settings name: others may see it there.
+        Nothing is moved to a group that the settings name, as others may read it there.
         """
         if self._settings.group is not None or not is_of(self._services.agent_id, entry.draft.group_id):
             return None
         content = entry.draft.content
-        if entry.id != entry.draft_id:  # a later text of the same id, with a hash at its end
+        if entry.id != entry.draft_id:  # a later text with the same id, which ends in a hash
             content = replace(content, id=content.id.rpartition("@")[0])
         group = self.scope.group_of(content.provenance)
         return replace(entry.draft, id=graph_id(group, content.id), group_id=group, content=content)
@@ -112,9 +113,9 @@ class Adoption:
         self.unassigned = await count_unassigned(self._outbox)
 
     async def _assign_all(self) -> None:
-        """Assign all episodes, and their groups, to this workspace.
+        """Assign all episodes and their groups to this workspace.
 
-        In a group that the settings name, which others may use as well, paths name their workspace.
+        In a group that the settings name, which others may use too, paths name their workspace.
         """
         workspace = self._outbox.workspace
         shared = safe_group_id(self._settings.group) if self._settings.group else None
@@ -128,18 +129,18 @@ class Adoption:
 
 
 async def count_unassigned(outbox: Outbox) -> Mapping[str, int]:
-    """Return by group how many episodes belong to no workspace."""
+    """Return the number of episodes without a workspace, by group."""
     rows = await outbox.read(lambda connection: connection.execute(COUNT_UNASSIGNED).fetchall())
     return dict(cast("list[tuple[str, int]]", rows))
 
 
 async def unassigned_entries(outbox: Outbox) -> tuple[Entry, ...]:
-    """Return the episodes that belong to no workspace, also those that were retired."""
+    """Return the episodes without a workspace, including retired ones."""
     return await outbox.read(lambda connection: select(connection, UNASSIGNED))
 
 
 async def claimed_groups(outbox: Outbox) -> frozenset[str]:
-    """Return the groups that are the workspace's alone though they are not named after it."""
+    """Return the groups that belong only to this workspace although they are not named after it."""
     values = (outbox.workspace,)
     rows = await outbox.read(lambda connection: connection.execute(CLAIMED, values).fetchall())
     return frozenset(str(row[0]) for row in rows)
@@ -148,7 +149,7 @@ async def claimed_groups(outbox: Outbox) -> frozenset[str]:
 async def assign(
     outbox: Outbox, *, staying: Sequence[Entry] = (), moving: Sequence[tuple[Entry, EpisodeDraft]] = ()
 ) -> None:
-    """Assign episodes to the workspace: `moving` are handed in again as these drafts."""
+    """Assign episodes to the workspace; those in `moving` are enqueued again as the given drafts."""
 
     def work(connection: Connection) -> None:
         now = outbox.now()
@@ -169,7 +170,7 @@ async def assign(
 
 
 def _proven(entries: Sequence[Entry], workspace: Path) -> tuple[Entry, ...]:
-    """Return the episodes whose text is in the file of the workspace that they name; reads files."""
+    """Return the episodes whose text is in the workspace file that they name; reads files."""
     by_path = sorted(entries, key=_path_of)
     return tuple(
         entry
@@ -196,12 +197,12 @@ def _contained_in(workspace: Path, path: str, entries: Iterator[Entry]) -> Itera
 
 
 def _text_of(workspace: Path, path: str) -> str:
-    """Return the text of a file in the workspace, its white space made single; nothing for one outside."""
+    """Return the text of a workspace file with white space collapsed; empty for a file outside."""
     try:
         file = (workspace / path).resolve()
         is_inside = not Path(path).is_absolute() and file.is_relative_to(workspace.resolve())
         if not is_inside or file.stat().st_size > MAX_FILE_BYTES:
             return ""
         return " ".join(file.read_text(encoding="utf-8", errors="replace").split())
-    except (OSError, ValueError):  # it is gone, or no name of a file
+    except (OSError, ValueError):  # it is gone, or not a valid file name
         return ""

@@ -1,7 +1,7 @@
-"""Backs up what a workspace wrote to its graph into a folder, with all facts and times, and restores it.
+"""Backs up what a workspace wrote to its graph, with all facts and times, and restores it.
 
-A backup is three files: `format.json` says how the memory named what is in the others, `episodes.jsonl` has
-the rows of the outbox, `graph.jsonl` the nodes and relationships, those of a group together, its nodes first.
+A backup is a folder of three files: `format.json` records the naming scheme of the memory, `episodes.jsonl`
+has the rows of the outbox, and `graph.jsonl` the nodes and relationships, group by group, nodes first.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from composable_memory_adapters.sqlite_file import Connection
 
 FORMAT, EPISODES, GRAPH = "format.json", "episodes.jsonl", "graph.jsonl"
 STAGED = "~restored"
-"""Ends the name of a graph that is being made for a group; no group is called so."""
+"""The suffix of a graph that is being built for a group; no group name ends with it."""
 FACT = "RELATES_TO"
 OF_GROUPS = """
 FROM episodes WHERE workspace = ? AND state <> 'moved' AND group_id IN (SELECT value FROM json_each(?))
@@ -46,24 +46,24 @@ Exclusive = Callable[[str], AbstractAsyncContextManager[None]]
 
 
 class _Format(BaseModel):
-    """How a memory names what it keeps."""
+    """The naming scheme of a memory's groups and ids."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1] = 1
     base: str
-    """What the names of its groups begin with."""
+    """The prefix of its group names."""
     group_by: Literal["agent", "user", "session"]
     prefix: str
-    """What its ids begin with in a group that others may share."""
+    """The prefix of its ids in a group that others may share."""
     groups: tuple[str, ...]
 
 
 class GraphBackup:
-    """Backups of one workspace's part of a graph: of the groups that nobody else has written to.
+    """Backs up one workspace's part of a graph: the groups that nobody else has written to.
 
-    What is in other groups, or in a database that is not private (`copies` is None), is counted and left to
-    whoever runs that. `exclusive` holds a group, so that nobody else writes to it.
+    Content of other groups, or of a database that is not private (`copies` is None), is only counted; backing
+    it up is up to whoever runs that database. `exclusive` locks a group against other writers.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class GraphBackup:
         self._prefix = named_in(scope.workspace_id, "")
 
     async def write(self, folder: Path) -> Mapping[str, int]:
-        """Write a backup of one moment; return what is in it, and how many episodes are `elsewhere`.
+        """Write a consistent backup; return counts of its content and of the episodes that are `elsewhere`.
 
         Raises:
-            BackendError: the graph or the outbox cannot be read, or somebody else does not stop writing.
+            BackendError: the graph or the outbox cannot be read, or another process does not stop writing.
         """
         own, others = await self._groups()
         elsewhere = _counted(await self._rows(others if self._copies else own | others))
@@ -121,12 +121,13 @@ class GraphBackup:
         return entities, facts
 
     async def restore(self, folder: Path, *, replace: bool) -> Mapping[str, int]:
-        """Replace what this workspace wrote to its graph by a backup of any workspace; return what is in it.
+        """Replace what this workspace wrote to its graph by a backup of any workspace; return counts.
 
-        The graphs are made beside those that are there, and replace them after the outbox has recorded it.
+        The new graphs are built beside the existing ones and replace them once the outbox has recorded the
+        restore.
 
         Raises:
-            BackendRejected: it cannot be read, others would lose their facts, or there are facts already and
+            BackendRejected: the backup cannot be read, others would lose facts, or facts exist and
                 `replace` is false.
         """
         if self._copies is None:
@@ -166,7 +167,7 @@ class GraphBackup:
         lines: Iterator[NodeLine | LinkLine],
         counts: dict[str, int],
     ) -> set[str]:
-        """Make the graphs beside those that are there; return for which groups."""
+        """Build the new graphs beside the existing ones; return their groups."""
         made: set[str] = set()
         while batch := await asyncio.to_thread(lambda: list(islice(lines, LINES))):
             nodes = [renaming.node(one) for one in batch if isinstance(one, NodeLine)]
@@ -180,12 +181,12 @@ class GraphBackup:
         return made
 
     async def finish(self) -> None:
-        """Complete a restore that was cut off after the outbox had recorded it."""
+        """Complete a restore that was interrupted after the outbox recorded it."""
         if self._copies is None:
             return
         for group in await self._staged():
             async with self._exclusive(group):
-                left = await self._staged()  # others may have completed it meanwhile
+                left = await self._staged()  # another process may have completed it meanwhile
                 if group in left:
                     await self._put_in_place(self._copies, group, left[group])
 
@@ -194,7 +195,7 @@ class GraphBackup:
         await self._outbox.write(lambda connection: connection.execute(DONE, (group,)).fetchall())
 
     async def _groups(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the groups that are this workspace's alone, and those that others use too."""
+        """Return the groups that only this workspace uses, and those that others use too."""
         mine = {safe_group_id(self._base), *await self._outbox.groups()}
         values = (self._outbox.workspace,)
         rows = await self._outbox.read(
@@ -204,7 +205,7 @@ class GraphBackup:
         return frozenset(mine - others), others
 
     async def _rows(self, groups: Collection[str]) -> list[EntryRow]:
-        """Return all entries of this workspace in some groups."""
+        """Return all entries of this workspace in the given groups."""
         values = (self._outbox.workspace, json.dumps(sorted(groups)))
         found = await self._outbox.read(lambda connection: connection.execute(SELECT_ROWS, values).fetchall())
         return [EntryRow.model_validate(dict(zip(COLUMNS, row, strict=True))) for row in found]
@@ -212,7 +213,7 @@ class GraphBackup:
     async def _replace_rows(
         self, rows: Sequence[EntryRow], *, instead_of: Collection[str], staged: Mapping[str, str | None]
     ) -> None:
-        """Put rows in the place of those of some groups, and record which graphs have to follow."""
+        """Replace the rows of some groups, and record which graphs must be swapped in."""
         workspace, cleared = self._outbox.workspace, json.dumps(sorted(instead_of))
 
         def work(connection: Connection) -> None:
@@ -231,7 +232,7 @@ class GraphBackup:
         await self._outbox.write(work)
 
     async def _staged(self) -> dict[str, str | None]:
-        """Return by group which graph has to replace its own; None for none."""
+        """Return by group the graph that must replace its current one; None to leave none."""
         return await self._outbox.read(
             lambda connection: {str(group): staged for group, staged in connection.execute(STAGED_GROUPS)}
         )
@@ -242,7 +243,7 @@ class GraphBackup:
         )
 
     def _new_groups(self, naming: _Format, rows: Iterable[EntryRow]) -> dict[str, str]:
-        """Return what each group of a backup is called here, without those that hold nothing any more."""
+        """Return the new name of each group of a backup, without groups that are empty now."""
         if naming.base == self._base:
             return {group: group for group in naming.groups}
         old, new = safe_group_id(naming.base), safe_group_id(self._base)
@@ -270,7 +271,7 @@ def _append(file: Path, lines: Iterable[BaseModel]) -> None:
 
 
 def _read(folder: Path) -> tuple[_Format, list[EntryRow]]:
-    """Read all but the graph, and look whether every line of that can be read."""
+    """Read everything but the graph, and check that every line of the graph can be read."""
     try:
         naming = _Format.model_validate_json((folder / FORMAT).read_bytes())
         with (folder / EPISODES).open("rb") as file:

@@ -1,7 +1,7 @@
-"""Compares the outbox with the graph: what the graph has lost is stored again, what came back is removed.
+"""Compares the outbox with the graph: stores again what the graph has lost, removes what has come back.
 
-A journal that was cut short, an older copy of it, or none: the outbox knows what was in it, with the texts.
-What the graph has that the outbox knows nothing of stays as it is.
+The graph's journal may have been truncated, replaced by an older copy, or deleted: the outbox still has every
+episode with its text. Episodes in the graph that the outbox does not know are left alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ WHERE id = :id AND sequence = :sequence AND state = :state
 
 
 class StoredEntry(NamedTuple):
-    """An episode that is done with; `is_marked` if the graph records whether it holds all of it."""
+    """A finished episode; `is_marked` if the graph records whether it is completely stored."""
 
     id: str
     sequence: int
@@ -37,17 +37,17 @@ class StoredEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What has to be done about a group: `lacking` by the state to go on from, `returned` to be forgotten."""
+    """What a group needs: `lacking` episodes by the state to resume from, `returned` ones to be forgotten."""
 
     lacking: dict[EntryState, list[StoredEntry]] = field(default_factory=dict)
     returned: tuple[str, ...] = ()
 
 
 class Comparison:
-    """Compares each group once, and records in the outbox what has to be stored again.
+    """Compares each group once, and records in the outbox what must be stored again.
 
-    From a shared graph others may have removed what is lacking: there it is only counted, in `missing`, until
-    it is asked for.
+    Others may have removed episodes from a shared graph on purpose: there they are only counted, in
+    `missing`, until a repair is requested.
     """
 
     def __init__(self, outbox: Outbox, store: FactStore, *, is_shared: bool) -> None:
@@ -59,30 +59,30 @@ class Comparison:
 
     @property
     def missing(self) -> int:
-        """Return how many episodes were lacking from the groups when they were compared last."""
+        """Return how many episodes were missing from the groups when they were last compared."""
         return sum(self._missing.values())
 
     async def run(self, groups: Iterable[str]) -> bool:
-        """Compare groups that were not compared yet; return whether anything changed."""
+        """Compare the groups not compared so far; return whether anything changed."""
         new = [group for group in dict.fromkeys(groups) if group not in self._compared]
         return any([await self._compare(group, force=False) for group in new])
 
     async def run_again(self, *, force: bool) -> bool:
-        """Compare all groups; with `force` also have stored again what a shared graph lacks."""
+        """Compare all groups; with `force`, also store again what a shared graph lacks."""
         self._missing.clear()
         return any([await self._compare(group, force=force) for group in await self._outbox.groups()])
 
     def reset(self) -> None:
-        """Compare every group once more."""
+        """Compare every group again."""
         self._compared.clear()
         self._missing.clear()
 
     def begin_again(self) -> None:
-        """Compare every group once more; until then, what is known of it counts."""
+        """Compare every group again, but keep the current results until then."""
         self._compared.clear()
 
     async def _compare(self, group: str, *, force: bool) -> bool:
-        # In this order: what is stored or forgotten meanwhile is not taken for lost.
+        # In this order, so that episodes stored or forgotten meanwhile do not count as lost.
         stored = await stored_entries(self._outbox, group)
         ids = await self._store.episode_ids(group) if stored else None
         found = differences(stored, ids) if ids is not None else Difference()
@@ -96,7 +96,7 @@ class Comparison:
         return changed > 0
 
     async def _store_again(self, lacking: Mapping[EntryState, Sequence[StoredEntry]]) -> int:
-        """Bring what is lacking to the states in which it is worked on, as far as it did not change."""
+        """Requeue what is missing, unless it has changed meanwhile."""
 
         def work(connection: Connection) -> int:
             before = connection.total_changes()
@@ -111,7 +111,7 @@ class Comparison:
         return await self._outbox.write(work) if any(lacking.values()) else 0
 
     async def _forget(self, group: str, ids: Sequence[str]) -> int:
-        """Remove again what was forgotten; where somebody writes to the group just now, the next time."""
+        """Remove forgotten episodes again, or next time if another process is writing to the group."""
         async with self._outbox.lease(group) as is_ours:
             if not is_ours:
                 self._compared.discard(group)
@@ -122,7 +122,7 @@ class Comparison:
 
 
 async def stored_entries(outbox: Outbox, group: str) -> tuple[StoredEntry, ...]:
-    """Return what of ours the graph should hold of a group by now, and what it should not any more."""
+    """Return which of our episodes the graph should have in a group, and which it no longer should."""
     values = (group, outbox.workspace)
     return await outbox.read(
         lambda connection: tuple(StoredEntry(*row) for row in connection.execute(STORED, values))
@@ -130,7 +130,7 @@ async def stored_entries(outbox: Outbox, group: str) -> tuple[StoredEntry, ...]:
 
 
 def differences(stored: Sequence[StoredEntry], ids: EpisodeIds) -> Difference:
-    """Return what differs (pure)."""
+    """Return the differences between outbox and graph (pure)."""
     merged: dict[str | None, list[StoredEntry]] = {}
     for one in stored:
         if one.state == "merged":

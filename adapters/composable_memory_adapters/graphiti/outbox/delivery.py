@@ -1,4 +1,4 @@
-"""Delivers what is due in one group to the store of facts, in order, and records what came of it."""
+"""Delivers the due episodes of one group to the fact store, in order, and records the outcome."""
 
 import time
 from collections import deque
@@ -34,22 +34,23 @@ T = TypeVar("T")
 FIRST_CONFIRM_S = 0.2
 MAX_CONFIRM_PAUSE_S = 60.0
 CONFIRM_WITHIN = timedelta(minutes=15)
-"""How long a service may show nothing new; then what it has taken is sent again."""
+"""How long a service may show nothing new before the episodes it accepted are sent again."""
 CONFIRM_LIMIT = 1000
 
 UNREADABLE_IN_A_ROW = 3
-"""After so many unreadable answers in a row the model is at fault, and its group is paused."""
+"""After this many unreadable answers in a row the model is at fault, and its group is paused."""
 
 NOT_THEIR_FAULT = (BackendUnavailable, EmbedderUnavailable, EmbeddingPending)
-"""Errors that say nothing about the episodes: they are tried again for as long as it takes."""
+"""Errors that are not the fault of an episode: it is retried without limit."""
 
 
 @dataclass(slots=True, kw_only=True)
 class WorkReport:
-    """Counts what was done with episodes: each that was tried is in one of the first five counts.
+    """Counts the outcomes of episodes; retries are only in `problems`.
 
-    `sent` were accepted by a service that has not shown them yet. `problems` says why something failed or has
-    to be tried again, each reason once. `unreadable` counts those in a row that the model made nothing of.
+    `sent` episodes were accepted by a service that has not shown them yet. `problems` has each distinct
+    reason for a failure or retry once. `unreadable` counts consecutive episodes for which the model gave no
+    usable answer.
     """
 
     stored: int = 0
@@ -62,16 +63,16 @@ class WorkReport:
     unreadable: int = field(default=0, compare=False)
 
     def add_problem(self, error: ComposableMemoryError) -> None:
-        """Note why something failed."""
+        """Record why something failed."""
         if (problem := str(error)) not in self.problems:
             self.problems.append(problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """Works on groups whose lease the caller holds.
+    """Processes groups whose lease the caller holds.
 
-    At most `batch_size` episodes are handed over at once: one where a model reads them.
+    At most `batch_size` episodes are delivered at once; one at a time if a model reads them.
     """
 
     outbox: Outbox
@@ -82,7 +83,7 @@ class Delivery:
     batch_size: int
 
     async def work(self, group: str, report: WorkReport) -> bool:
-        """Do what is due next in a group; False when nothing is, or when it has to be left alone for now."""
+        """Do what is due next in a group; return False if nothing is, or if the group must wait."""
         entries = await self.outbox.due(group, limit=self.batch_size)
         if not entries:
             return False
@@ -90,7 +91,7 @@ class Delivery:
             return await self._do(group, entries, report)
 
     async def _do(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
-        """Do what is due with entries of one state; False when the group has to be left alone for now."""
+        """Process entries of one state; return False if the group must be left alone for now."""
         match entries[0].state:
             case "queued":
                 return await self._add(group, entries, report)
@@ -106,7 +107,7 @@ class Delivery:
     # --- storing ---
 
     async def _add(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
-        """Hand episodes over; where several are refused together, find the one at fault by halving."""
+        """Store episodes; if a batch is refused, find the episode at fault by bisection."""
         parts = deque([entries])
         while parts:
             part = parts.popleft()
@@ -153,7 +154,7 @@ class Delivery:
     # --- retiring and merging ---
 
     async def _retire(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
-        """Retire episodes, from the time when their source stopped saying so."""
+        """Retire episodes, as of the time when their source stopped saying so."""
         for at, together in groupby(entries, key=lambda entry: entry.since):
             retired = list(together)
             answer = await self._within_limit("retire", partial(self._retire_at, group, retired, at))
@@ -165,7 +166,7 @@ class Delivery:
         return True
 
     async def _store_and_retire(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
-        """Restore what held once and was retired, so that the history is as it was."""
+        """Restore episodes that were valid once and then retired, so that the history is complete again."""
         answer = await self._hand_over(group, entries)
         if isinstance(answer, ComposableMemoryError):
             await self._postpone(entries, answer, report)
@@ -189,12 +190,12 @@ class Delivery:
     # --- confirming ---
 
     async def _confirm(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
-        """Check which episodes a service shows by now; what it never shows is sent again."""
+        """Check which episodes a service shows by now; those it never shows are sent again."""
         answer = await self._within_limit(
             "list episodes", lambda: self.store.episodes((group,), limit=CONFIRM_LIMIT)
         )
         if isinstance(answer, ComposableMemoryError):
-            # They stay sent: sent once more, they would be there twice.
+            # They stay `sent`: sending them again would store them twice.
             pause = timedelta(milliseconds=self.settings.retry_after_ms)
             await self.outbox.check_later(entries, self.clock() + pause)
             report.add_problem(answer)
@@ -207,7 +208,7 @@ class Delivery:
 
     async def _wait_for(self, entries: Sequence[Entry], report: WorkReport) -> bool:
         now = self.clock()
-        latest = await self.outbox.last_stored()  # as long as it shows others, it has only not come so far
+        latest = await self.outbox.last_stored()  # while it shows others, it just has not got this far
         lost = [entry for entry in entries if now - max(entry.since, latest) > CONFIRM_WITHIN]
         for entry in entries:
             if entry not in lost:
@@ -216,7 +217,7 @@ class Delivery:
             await self._postpone(lost, _NotShown(), report)
         return not lost
 
-    # --- what all calls have in common ---
+    # --- shared by all calls ---
 
     async def _within_limit(
         self, operation: str, call: Callable[[], Awaitable[T]]
@@ -274,6 +275,6 @@ class _NotShown(ComposableMemoryError):
 
 
 def _next_check(entry: Entry, now: datetime) -> datetime:
-    """Return when to check again: after as long as it has waited so far, within bounds."""
+    """Return when to check again: after the same time as it has waited so far, within bounds."""
     waited_s = (now - entry.since).total_seconds()
     return now + timedelta(seconds=min(MAX_CONFIRM_PAUSE_S, max(FIRST_CONFIRM_S, waited_s)))

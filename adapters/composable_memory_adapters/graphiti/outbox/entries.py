@@ -1,8 +1,8 @@
-"""The entries of the outbox: what has become of each episode so far, and adding and retiring them.
+"""The entries of the outbox: adds and retires episodes and records the state of each.
 
-Another text under a known id is another episode to the graph, with the beginning of its hash at the end of
-its id, and the earlier one is retired when it is stored: what both say goes on to hold, and what was said
-before stays in the history.
+A new text under a known id is a new episode to the graph; the start of its hash is appended to its id. The
+earlier one is retired once the new one is stored: what both say stays valid, and what only the old one said
+remains in the history.
 """
 
 import json
@@ -20,21 +20,21 @@ from composable_memory_adapters.sqlite_file import Connection, Unreadable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
-@cache  # made when first needed: it takes longer than a search
+@cache  # built on first use: this takes longer than a search
 def _drafts() -> TypeAdapter[EpisodeDraft]:
     return TypeAdapter(EpisodeDraft)
 
 
 def draft_to_json(draft: EpisodeDraft) -> str:
-    """Return a draft as text that `draft_from_json` reads."""
+    """Return a draft as JSON that `draft_from_json` can read."""
     return json.dumps(asdict(draft), default=datetime.isoformat, separators=(",", ":"))
 
 
 def draft_from_json(text: str) -> EpisodeDraft:
-    """Return the draft in a text.
+    """Parse a draft.
 
     Raises:
-        ValueError: `draft_to_json` wrote no such text.
+        ValueError: the text was not written by `draft_to_json`.
     """
     return _drafts().validate_json(text)
 
@@ -52,24 +52,24 @@ EntryState = Literal[
     "moved",
     "forgotten",
 ]
-"""Where an episode is on its way.
+"""The state of an episode.
 
 `queued` is to be stored, `sent` was accepted by a service that has not shown it yet, `done` is in the graph,
-`failed` waits until somebody asks for another try. What its source no longer says is `retiring`, and then
-`retired`; what the graph has lost of that is `lost` until it is stored and retired again. An episode that
-replaces several is `merging` until it has; these are `merged` then. `moved` was handed in once more, in a
-group of the workspace that it belongs to. `forgotten` keeps of an episode only that it must not come back.
+`failed` waits for a requested retry. When its source no longer says it, an episode is `retiring` and then
+`retired`; if the graph has lost a retired one, it is `lost` until it is stored and retired again. An episode
+that replaces several is `merging`; the several are `merged` afterwards. `moved` was enqueued again in a group
+of the workspace it belongs to. `forgotten` keeps only what is needed to refuse the episode in future.
 """
 
 STATES: frozenset[str] = frozenset(get_args(EntryState))
 
 ACTIVE_STATES: tuple[EntryState, ...] = ("queued", "sent", "done", "failed")
-"""States of what its source still says."""
+"""States of episodes whose source still says them."""
 
 DUE_STATES: tuple[EntryState, ...] = ("queued", "retiring", "merging", "lost", "sent")
-"""States in which there is something to do, in the order in which it is done.
+"""States that need work, in the order in which it is done.
 
-What was restated is stored before what vanished is retired, so that facts of both stay.
+Restated facts are stored before vanished ones are retired, so that facts in both survive.
 """
 
 COLUMNS = """
@@ -80,11 +80,11 @@ SELECT = "SELECT {columns} FROM episodes WHERE state <> 'forgotten' AND ({where}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What is known of one episode.
+    """What the outbox knows about one episode.
 
-    `draft_id` is the id that it was handed in with, which several texts may share, one after the other; `id`
-    is its own, by which the graph knows it. `attempts` counts failed tries, `last_error` says how the last
-    one failed. `since` is when it reached its state. `sequence` is the order in which entries came.
+    `draft_id` is the id it was enqueued with, which successive texts may share; `id` is its own id in the
+    graph. `attempts` counts failed attempts, and `last_error` has the latest failure. `since` is when it
+    entered its state. `sequence` is the order in which entries arrived.
     """
 
     draft: EpisodeDraft
@@ -101,12 +101,12 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """Return the id that the graph knows the episode by."""
+        """Return the id of the episode in the graph."""
         return self.draft.id
 
 
 class EntryRow(BaseModel):
-    """An entry as its columns hold it, for backups; the fields have the names of the columns."""
+    """An entry as stored in its columns, for backups; the fields are named after the columns."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -137,7 +137,7 @@ def digest_of(draft: EpisodeDraft) -> str:
 
 
 def by_ids(connection: Connection, ids: Sequence[str]) -> tuple[Entry, ...]:
-    """Return the entries that were handed in with these ids: of each the present text."""
+    """Return the entries enqueued with these ids: the current text of each."""
     wanted = json.dumps(ids)
     found = select(connection, "draft_id IN (SELECT value FROM json_each(?))", wanted)
     latest = {entry.draft_id: entry for entry in found}
@@ -147,7 +147,7 @@ def by_ids(connection: Connection, ids: Sequence[str]) -> tuple[Entry, ...]:
 def select(
     connection: Connection, where: str, *values: str | float, order: str = "sequence", limit: int = -1
 ) -> tuple[Entry, ...]:
-    """Return the entries that an SQL expression is true of, without forgotten ones.
+    """Return the entries that match an SQL condition, without forgotten ones.
 
     Raises:
         Unreadable: one of them is damaged.
@@ -214,7 +214,7 @@ def add(
     source_path: str | None = None,
     trace_id: str | None = None,
 ) -> bool:
-    """Add an episode, and return whether it is known with this text and not retired: it stays as it is."""
+    """Add an episode; return True, changing nothing, if it is known with this text and not retired."""
     digest = digest_of(draft)
     _recognize(connection, draft, digest, workspace=workspace, source_path=source_path)
     rows = connection.execute(FIND, (draft.id,)).fetchall()
@@ -243,7 +243,7 @@ def retire_missing(
     source_path: str | None,
     now: float,
 ) -> None:
-    """Mark as to be retired what `drafts` leave out of their source, and of each long text among them."""
+    """Mark for retirement what `drafts` omit of their source, and of each long text among them."""
     active = ", ".join(f"'{state}'" for state in ACTIVE_STATES)
     present = {draft.id for draft in drafts}
     queries = [] if source_path is None else [(OF_SOURCE, source_path)]
@@ -261,7 +261,7 @@ def _retire(connection: Connection, ids: Iterable[str], *, now: float) -> None:
 def _recognize(
     connection: Connection, draft: EpisodeDraft, digest: str, *, workspace: str, source_path: str | None
 ) -> None:
-    """Rename what was handed in before ids named the workspace, so that nothing is stored twice."""
+    """Rename what was enqueued before ids named the workspace, so that nothing is stored twice."""
     owner, name = owner_of(draft.content.id)
     if owner is None:
         return
@@ -300,11 +300,11 @@ def _columns(
 
 
 def _whole_of(draft: EpisodeDraft) -> str:
-    """Return the id of the content that a draft is a part of, or its own."""
+    """Return the id of the content that a draft is part of, or its own id."""
     return str(draft.content.metadata.get(PART_OF) or draft.content.id)
 
 
 def _session_of(draft: EpisodeDraft) -> str | None:
-    """Return the session of a message; only messages are merged, and only with those of their session."""
+    """Return the session of a message; only messages are merged, and only within their session."""
     provenance = draft.content.provenance
     return provenance.session_key if draft.content.kind == "message" and provenance is not None else None

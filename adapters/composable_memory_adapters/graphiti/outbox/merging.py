@@ -1,6 +1,6 @@
-"""Merges old messages of a session and a day into one episode; the outbox keeps them word for word.
+"""Merges the old messages of a session and day into one episode; the outbox keeps them verbatim.
 
-A message that was left over joins, in the next round, the episode of its day.
+A message left over joins the episode of its day in the next round.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from composable_memory_adapters.graphiti.settings import IngestSettings
 from composable_memory_adapters.sqlite_file import Connection
 
 MAX_MESSAGES = 20
-"""How many messages become one episode at most."""
+"""The most messages that are merged into one episode."""
 HASH_CHARS = 16
 OLD_MESSAGES = """
 state = 'done' AND session_key IS NOT NULL AND merged_into IS NULL AND observed_at < ? AND workspace = ?
@@ -27,14 +27,13 @@ MERGED_THAT_DAY = "state = 'done' AND content_id GLOB ? AND group_id = ? AND wor
 HAND_OVER = "UPDATE episodes SET merged_into = ? WHERE merged_into = ?"
 REPLACE = "DELETE FROM episodes WHERE id = ?"
 REPLACES = "replaces"
-"""Where a merged episode names the one in whose place it is, with all that this one had merged."""
+"""The key under which a merged episode names the one it replaces, with all that one had merged."""
 
 
 async def plan_merges(outbox: Outbox, settings: IngestSettings, *, now: datetime) -> int:
-    """Plan which old messages are merged into what; return how many episodes come of it.
+    """Plan which old messages to merge; return the number of resulting episodes.
 
-    The plan is stored before anything of it is done, so that it stays the same after a crash. A worker
-    carries it out.
+    The plan is stored before any of it is carried out, so that it survives a crash. A worker carries it out.
     """
     if not settings.merge_after_days:
         return 0
@@ -55,7 +54,7 @@ async def plan_merges(outbox: Outbox, settings: IngestSettings, *, now: datetime
 
 
 async def _with_room(outbox: Outbox, message: Entry, max_chars: int) -> Entry | None:
-    """Return the merged episode of a message's session and day that the message can join."""
+    """Return the merged episode of a message's session and day that has room for the message."""
     day = f"merged:{message.draft.observed_at:%Y-%m-%d}:*"
     values = (day, message.draft.group_id, outbox.workspace)
     merged = await outbox.read(lambda connection: select(connection, MERGED_THAT_DAY, *values))
@@ -80,7 +79,7 @@ async def _plan(
 
 
 def merged_draft(drafts: Sequence[EpisodeDraft], *, now: datetime) -> EpisodeDraft:
-    """Return the episode that replaces messages of one session and day; the first may be merged itself."""
+    """Return the episode that replaces messages of one session and day; the first may be a merged one."""
     first, last = drafts[0], drafts[-1]
     ids = [one for draft in drafts for one in _ids(draft)]
     replaces = {REPLACES: first.id} if _is_merged(first) else {}

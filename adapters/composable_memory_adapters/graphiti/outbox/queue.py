@@ -1,10 +1,10 @@
-"""The queue of the outbox: which episodes were handed in, what is due, and what was done.
+"""The queue of the outbox: which episodes were enqueued, what is due, and what was done.
 
-What the outbox has accepted is safe: it is stored in the end, though the graph is down, or this process is
+Once the outbox has accepted an episode it will be stored, even if the graph is down or this process is
 killed. An episode is done only after the graph has confirmed it.
 
-Where a statement names id, sequence and state, it changes only what is still as it was read: an episode may
-have been changed, or have vanished from its source, while it was worked on.
+A statement that names id, sequence and state changes only entries that are still as they were read: an
+episode may have been changed, or may have vanished from its source, while it was processed.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from composable_memory_ops_logs.tracing import current_trace_id
 MAX_PAUSE_S = 3600.0
 ERROR_CHARS = 500
 
-# Nothing waits longer than an hour: a time beyond that is left only where the clock was set back.
+# Nothing waits longer than an hour: a later time only occurs if the clock was set back.
 GROUPS_DUE = """
 SELECT DISTINCT episodes.group_id FROM episodes LEFT JOIN turns USING (group_id)
 WHERE workspace = :workspace AND state IN ('queued', 'retiring', 'merging', 'lost', 'sent')
@@ -115,22 +115,22 @@ GROUPS = "SELECT DISTINCT group_id FROM episodes WHERE workspace = :workspace AN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxCounts:
-    """How many episodes are in each state, and the latest error."""
+    """The number of episodes in each state, and the latest error."""
 
     by_state: Mapping[EntryState, int] = field(default_factory=dict)
     last_error: str | None = None
 
     @property
     def pending(self) -> int:
-        """Return how many are still to be worked on."""
+        """Return how many episodes are still to be processed."""
         return sum(self.by_state.get(state, 0) for state in DUE_STATES)
 
 
 class Outbox(OutboxFile):
     """The episodes of a workspace in one file, shared with other processes and other workspaces.
 
-    Of the episodes that others have handed in, only those of `workspace` are counted and worked on. Every
-    method raises `BackendUnavailable` when the file cannot be used; nothing of the call was done then.
+    Of the episodes enqueued by others, only those of `workspace` are counted and processed. Every method
+    raises `BackendUnavailable` if the file cannot be used; the call then has had no effect.
     """
 
     def __init__(self, opened: OutboxFile, *, clock: Clock, workspace: str = "") -> None:
@@ -141,7 +141,7 @@ class Outbox(OutboxFile):
     @classmethod
     @asynccontextmanager
     async def of(cls, folder: Path, *, clock: Clock, workspace: str = "") -> AsyncIterator["Outbox"]:
-        """Yield the outbox of a workspace in a folder; both are created where they are missing."""
+        """Yield the outbox of a workspace in a folder; creates both if missing."""
         async with OutboxFile.open(folder) as opened:
             yield cls(opened, clock=clock, workspace=workspace)
 
@@ -152,16 +152,16 @@ class Outbox(OutboxFile):
     # --- enqueuing ---
 
     async def enqueue(self, drafts: Sequence[EpisodeDraft]) -> frozenset[str]:
-        """Add episodes, and return the ids of those that are known, as they were handed in.
+        """Add episodes; return the ids, as enqueued, of those already known.
 
-        Of a text that was cut otherwise before, parts that are no more are retired.
+        If a text was previously split differently, parts that no longer exist are retired.
         """
         return await self._enqueue(drafts, source=None)
 
     async def replace_source(
         self, path: str, drafts: Sequence[EpisodeDraft], *, group_id: str
     ) -> frozenset[str]:
-        """Add `drafts` as all that a source says now; what they leave out of it is retired."""
+        """Add `drafts` as everything a source says now; retire what they omit."""
         return await self._enqueue(drafts, source=(path, group_id))
 
     async def _enqueue(
@@ -194,20 +194,20 @@ class Outbox(OutboxFile):
     # --- what is due ---
 
     async def groups_due(self) -> tuple[str, ...]:
-        """Return the groups in which there is something to do now."""
+        """Return the groups with work due now."""
         return await self._names(GROUPS_DUE, {"now": self.now(), "workspace": self.workspace})
 
     async def next_due(self) -> datetime | None:
-        """Return when there is something to do next, which may be in the past; None if there is nothing."""
+        """Return when the next work is due, which may be in the past; None if there is none."""
         values = {"now": self.now(), "workspace": self.workspace}
         found = await self.read(lambda connection: connection.execute(NEXT_DUE, values).get)
         return None if found is None else datetime.fromtimestamp(found, UTC)
 
     def lease(self, group_id: str) -> AbstractAsyncContextManager[bool]:
-        """Hold the lease of a group during the block, if it is free; yields whether it is ours.
+        """Hold the lease of a group during the block, if it is free; yields whether it was acquired.
 
-        One worker at a time writes to a group, in this process or another: two that stored episodes at once
-        would each create an entity for a new name.
+        Only one worker at a time, in this process or another, writes to a group: two that stored episodes at
+        once would each create an entity for a new name.
         """
 
         def write(connection: Connection, holder: str | None) -> None:
@@ -220,9 +220,9 @@ class Outbox(OutboxFile):
         return Lease(LeaseRow(read, write), self.write, name="graphiti").acquire()
 
     async def due(self, group_id: str, *, limit: int) -> tuple[Entry, ...]:
-        """Return what is to be done next in a group: entries of one state, in the order they came.
+        """Return the next work of a group: entries of one state, in order of arrival.
 
-        One that failed before comes alone, so that it delays nothing but itself.
+        An entry that failed before is returned alone, so that it delays only itself.
         """
 
         def find(connection: Connection) -> tuple[Entry, ...]:
@@ -242,7 +242,7 @@ class Outbox(OutboxFile):
     async def complete(
         self, done: Sequence[Entry], state: EntryState = "done", *, next_try_at: datetime | None = None
     ) -> None:
-        """Record what the graph has confirmed; a pause of the group ends with it."""
+        """Record what the graph has confirmed; this ends a pause of the group."""
         extra = {"now_in": state, "next_try_at": next_try_at.timestamp() if next_try_at else 0.0}
 
         def work(connection: Connection) -> None:
@@ -273,10 +273,10 @@ class Outbox(OutboxFile):
         max_attempts: int | None,
         pause_groups: bool = True,
     ) -> None:
-        """Try these again later, twice as late each time, and pause their groups until then.
+        """Schedule a retry, doubling the delay each time, and pause the groups until then.
 
-        Without `pause_groups` others of the groups may be tried meanwhile. After `max_attempts` they have
-        failed; with None, which is for failures that are not their fault, never.
+        Without `pause_groups`, others of the groups may be tried meanwhile. After `max_attempts` the entries
+        have failed; None, for failures that are not their fault, means never.
         """
         common: dict[str, str | float] = {
             "pause": pause_s,
@@ -294,11 +294,11 @@ class Outbox(OutboxFile):
         await self.write(work)
 
     async def check_later(self, sent: Sequence[Entry], at: datetime) -> None:
-        """Look again at a time for episodes that a service has not shown yet."""
+        """Schedule another check of episodes that a service has not shown yet."""
         await self._change(CHECK_LATER, sent, at=at.timestamp())
 
     async def retry_now(self, *, failed: bool = False) -> None:
-        """Try everything that waits now, with `failed` also what was given up."""
+        """Retry now everything that waits, with `failed` also what was given up."""
 
         def work(connection: Connection) -> None:
             if failed:
@@ -311,7 +311,7 @@ class Outbox(OutboxFile):
     # --- looking up ---
 
     async def counts(self) -> OutboxCounts:
-        """Return how many episodes are in each state."""
+        """Return the number of episodes in each state."""
         return await self.read(
             lambda connection: OutboxCounts(
                 by_state=dict(
@@ -325,27 +325,27 @@ class Outbox(OutboxFile):
         )
 
     async def last_stored(self) -> datetime:
-        """Return when an episode was last found to be stored, the far past if none ever was."""
+        """Return when an episode was last confirmed as stored; the far past if none ever was."""
         found = await self.read(lambda connection: connection.execute(LAST_STORED).get)
         return datetime.fromtimestamp(found or 0.0, UTC)
 
     async def groups(self) -> tuple[str, ...]:
-        """Return the groups that this workspace ever handed anything in for."""
+        """Return the groups for which this workspace ever enqueued anything."""
         return await self._names(GROUPS, {"workspace": self.workspace})
 
     async def entries(self, ids: Sequence[str]) -> tuple[Entry, ...]:
-        """Return the episodes that were handed in with these ids, of each the present text.
+        """Return the episodes enqueued with these ids: the current text of each.
 
         Forgotten ones are left out.
         """
         return await self.read(lambda connection: by_ids(connection, ids))
 
     async def named(self, group_id: str, name: str) -> tuple[Entry, ...]:
-        """Return the episodes of a graph's id, or of a content's id with all its parts."""
+        """Return the episodes with an id of the graph, or with the id of a content and all its parts."""
         return await self.read(lambda connection: select(connection, NAMED, group_id, name))
 
     async def originals(self, episode_id: str) -> tuple[EpisodeDraft, ...]:
-        """Return the messages that were merged into an episode, word for word, in their order."""
+        """Return the messages merged into an episode, verbatim and in order."""
         found = await self.read(
             lambda connection: select(
                 connection, "merged_into = ?", episode_id, order="observed_at, sequence"
@@ -358,9 +358,9 @@ class Outbox(OutboxFile):
         return await self.read(lambda connection: select(connection, "workspace = ?", self.workspace))
 
     async def forget(self, ids: Sequence[str], *, traceless: bool = False) -> None:
-        """Remove the texts of episodes and of those merged into them; the same text is not accepted again.
+        """Remove the texts of episodes and of those merged into them; the same text is refused from now on.
 
-        What is `traceless` leaves no hash either, by which a short text could be guessed.
+        With `traceless`, not even a hash is kept, from which a short text could be guessed.
         """
 
         def work(connection: Connection) -> None:

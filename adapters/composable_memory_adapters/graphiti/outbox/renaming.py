@@ -19,9 +19,9 @@ UUID_CHARS = 36
 class Renaming:
     """Renames groups, ids and paths.
 
-    `groups` maps old names of groups to new ones; ids and paths that begin with `before` begin with `after`
-    then. An id derived from a group is derived from the new one, so that what is handed in again, or
-    forgotten, is found by it. `learn` has to see everything that has an id first.
+    `groups` maps old group names to new ones; the prefix `before` of ids and paths becomes `after`. An id
+    derived from a group is derived again from its new name, so that episodes enqueued or forgotten again are
+    found. Call `learn` with everything that has an id first.
     """
 
     def __init__(self, groups: Mapping[str, str], *, before: str, after: str) -> None:
@@ -31,7 +31,7 @@ class Renaming:
         self._ids: dict[str, str] = {}
 
     def learn(self, line: EntryRow | NodeLine | LinkLine) -> None:
-        """Work out the new id of a line."""
+        """Compute the new id of a line."""
         if isinstance(line, EntryRow):
             self._learn(line.group_id, line.id, [line.content_id])
             return
@@ -58,7 +58,7 @@ class Renaming:
             self._ids[old] = graph_id(new_group, self._text(source_name))
 
     def row(self, row: EntryRow) -> EntryRow:
-        """Return an entry of the outbox, renamed."""
+        """Return a renamed outbox entry."""
         own_id, group = self._id(row.id), self._groups[row.group_id]
         named = {
             "id": own_id,
@@ -75,12 +75,12 @@ class Renaming:
         return row.model_copy(update=named)
 
     def node(self, node: NodeLine) -> NodeLine:
-        """Return a node, renamed."""
+        """Return a renamed node."""
         group = self._groups[node.group]
         return node.model_copy(update={"group": group, "properties": self._properties(node, group)})
 
     def link(self, link: LinkLine) -> LinkLine:
-        """Return a relationship, renamed."""
+        """Return a renamed relationship."""
         group = self._groups[link.group]
         return link.model_copy(
             update={
@@ -108,7 +108,7 @@ class Renaming:
         return self._text(value)
 
     def _draft_id(self, row: EntryRow) -> str:
-        bare = row.content_id.rpartition("@")[0]  # a later text of the same id has a hash at its end
+        bare = row.content_id.rpartition("@")[0]  # a later text with the same id ends in a hash
         names = [row.content_id, bare, self._before + row.content_id, self._before + bare]
         name = next((one for one in names if graph_id(row.group_id, one) == row.draft_id), row.content_id)
         return graph_id(self._groups[row.group_id], self._text(name))

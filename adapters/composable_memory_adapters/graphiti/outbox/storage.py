@@ -1,9 +1,9 @@
-"""The file of the outbox: creates it with its tables, checks it, and rebuilds it when it is damaged.
+"""The file of the outbox: creates its tables, checks it, and rebuilds it if it is damaged.
 
-`episodes` has a row for every text that was ever handed in under an id: it is the queue as well as the
-record of what is done. `claims` has the groups that belong to one workspace though they are not named after
-it. `turns` has the lease of each group, and until when a group that failed is left alone. `restored` has what
-is still to be done of a restore. Times are seconds since 1970.
+`episodes` has a row for every text ever enqueued under an id: it is both the queue and the record of what is
+done. `claims` has the groups that belong to one workspace although they are not named after it. `turns` has
+the lease of each group, and how long a group that failed is paused. `restored` has the remaining steps of a
+restore. Times are seconds since 1970.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ CREATE TABLE turns (
 ) WITHOUT ROWID;
 """
 MARKS = "ALTER TABLE episodes ADD COLUMN is_marked INTEGER NOT NULL DEFAULT 0"
-"""Whether the graph marks the episode when all of it is stored; earlier versions did not."""
+"""Whether the graph marks the episode once it is completely stored; earlier versions did not."""
 WORKSPACES = """
 ALTER TABLE episodes ADD COLUMN workspace TEXT; -- NULL where it was handed in before workspaces were recorded
 CREATE INDEX episodes_of_nobody ON episodes (group_id) WHERE workspace IS NULL;
@@ -77,13 +77,13 @@ CREATE TABLE restored (
 ) WITHOUT ROWID;
 """
 MIGRATIONS = (TABLES, MARKS, WORKSPACES, RESTORED)
-"""The statements that bring a file from each version to the next."""
+"""The statements that migrate a file from each version to the next."""
 
 SCHEMA_VERSION = len(MIGRATIONS)
 
 
 def ensure(connection: Connection, path: Path) -> None:
-    """Bring the tables to this version; run within a write.
+    """Migrate the tables to this version; call it within a write.
 
     Raises:
         IndexTooNew: a later version wrote the file.
@@ -109,9 +109,9 @@ FILE_NAME = "episodes.sqlite"
 INGEST_AGAIN = "ingest again so that nothing is missing (what is in the graph is kept)"
 
 ID_PREFIXES = [f"{part:02x}" for part in range(256)]
-"""Reading ends at a damaged page. So ids are read by their first two digits, each range from both ends."""
+"""Reading stops at a damaged page, so ids are read by their first two digits, each range from both ends."""
 ALL_IDS = "SELECT id FROM episodes"
-"""Read from an index, which may be whole where the table is not."""
+"""Read from an index, which may be intact even if the table is not."""
 IDS_WITH_PREFIX = (
     "SELECT id FROM episodes WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id",
     "SELECT id FROM episodes WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id DESC",
@@ -128,8 +128,8 @@ WHERE workspace IS NOT NULL AND state NOT IN ('moved', 'forgotten') GROUP BY wor
 class OutboxFile:
     """The SQLite file of an outbox, shared with other processes and other workspaces.
 
-    Every call raises `BackendUnavailable` when the file cannot be used; nothing of the call was done then.
-    `problem` says what had to be done about the file to open it.
+    Every call raises `BackendUnavailable` if the file cannot be used; the call then has had no effect.
+    `problem` says what was done to the file in order to open it.
     """
 
     def __init__(self, file: SqliteFile, *, problem: str | None = None) -> None:
@@ -139,9 +139,9 @@ class OutboxFile:
     @classmethod
     @asynccontextmanager
     async def open(cls, folder: Path) -> AsyncIterator["OutboxFile"]:
-        """Yield the file of a folder; both are created where they are missing.
+        """Yield the outbox file of a folder; creates both if missing.
 
-        A damaged file is set aside, and what can be read of it goes into a new one.
+        A damaged file is set aside, and whatever can be read of it is copied to a new one.
         """
         path = folder / FILE_NAME
         async with AsyncExitStack() as stack:
@@ -157,7 +157,7 @@ class OutboxFile:
             yield opened
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` on one state of the file."""
+        """Run `work` on a consistent snapshot of the file."""
         try:
             return await self.file.read(work)
         except IndexProblem as cause:
@@ -171,14 +171,14 @@ class OutboxFile:
             raise self._unusable(cause, doing) from cause
 
     async def scrub(self) -> None:
-        """Leave nothing in the file, nor in copies that were set aside, of what was removed."""
+        """Erase all remains of removed content from the file and from copies that were set aside."""
         try:
             await self.file.scrub()
         except IndexProblem as cause:
             raise self._unusable(cause, "be cleaned") from cause
 
     async def _prepare(self) -> None:
-        """Create or migrate the tables, and read the file once to find damage."""
+        """Create or migrate the tables, and read the file once to detect damage."""
 
         def work(connection: Connection) -> None:
             ensure(connection, self.file.path)
@@ -203,7 +203,7 @@ class OutboxFile:
 
 
 def stored_sizes(state_dir: Path) -> tuple[KeptStore, ...]:
-    """Return how much each workspace wrote to each graph; reads the outboxes of a state folder."""
+    """Return how much each workspace wrote to each graph; reads the outboxes in a state folder."""
     return tuple(
         KeptStore(workspace_id=workspace, kind="facts", path=path.parent, bytes=size)
         for path in sorted(state_dir.glob(f"graphiti*/{FILE_NAME}"))
@@ -215,7 +215,7 @@ def _sizes(path: Path) -> list[tuple[str, int]]:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
             return [(str(workspace), int(size or 0)) for workspace, size in file.execute(SIZES)]
-    except sqlite3.Error:  # of an earlier version, which knows no workspaces, or damaged
+    except sqlite3.Error:  # damaged, or from an earlier version without workspaces
         return []
 
 
@@ -224,7 +224,7 @@ def _connect(path: Path) -> AbstractAsyncContextManager[SqliteFile]:
 
 
 def _overwrite_freed(connection: Connection) -> None:
-    """Let nothing of what was forgotten stay in the file."""
+    """Overwrite freed pages, so that nothing forgotten remains in the file."""
     connection.execute("PRAGMA secure_delete = ON")
 
 
@@ -236,11 +236,11 @@ def _advice(cause: IndexProblem) -> str:
     return "free some space, check the permissions of the file and its folder, or end what else uses it"
 
 
-# --- damage ---------------------------------------------------------------------------------------------
+# --- damage -------------------------------------------------------------------------------------------------
 
 
 def _check(connection: Connection) -> None:
-    """Read the file once, and every entry that is still to be worked on.
+    """Read the file once, and every entry that still needs work.
 
     Raises:
         Unreadable: something in it is damaged.
@@ -251,7 +251,7 @@ def _check(connection: Connection) -> None:
 
 
 async def _salvage(path: Path) -> tuple[Path, int]:
-    """Put a new file in the place of a damaged one; return where that is, and how many episodes were saved.
+    """Replace a damaged file by a new one; return where the old one is, and how many episodes were saved.
 
     Raises:
         IndexProblem, OSError: there is no room for a new one.
@@ -264,7 +264,7 @@ async def _salvage(path: Path) -> tuple[Path, int]:
     ):
         await new.write(lambda connection: ensure(connection, fresh))
         columns = await new.read(_columns)
-        with suppress(IndexProblem):  # an earlier version wrote fewer
+        with suppress(IndexProblem):  # an earlier version had fewer columns
             present = await damaged.read(_columns)
             columns = [name for name in columns if name in present]
         names, places = ", ".join(columns), ", ".join("?" for _ in columns)
@@ -282,7 +282,7 @@ async def _salvage(path: Path) -> tuple[Path, int]:
 
 
 def _read_truncated_files(connection: Connection) -> None:
-    """Let SQLite read a file that is shorter than its header says."""
+    """Let SQLite read a file that is shorter than its header claims."""
     connection.execute("PRAGMA writable_schema = ON")
 
 
@@ -297,7 +297,7 @@ async def _readable_ids(file: SqliteFile) -> list[str]:
 
     def collect(connection: Connection, statement: str, parameters: Sequence[str]) -> None:
         for row in connection.execute(statement, parameters):
-            found[str(row[0])] = None  # at once: the next row may be the one that cannot be read
+            found[str(row[0])] = None  # at once, as the next row may be the unreadable one
 
     by_prefix = product(IDS_WITH_PREFIX, [(prefix,) for prefix in ID_PREFIXES])
     for statement, parameters in [(ALL_IDS, ()), *by_prefix]:
@@ -311,7 +311,7 @@ def _columns(connection: Connection) -> list[str]:
 
 
 def _sound_row(connection: Connection, *, find: str, own_id: str) -> tuple[Any, ...]:
-    """Return the row of an episode, if all of it can be read."""
+    """Return the row of an episode if all of it is readable."""
     row = connection.execute(find, (own_id,)).fetchone()
     state = connection.execute("SELECT state FROM episodes WHERE id = ?", (own_id,)).get
     if row is None or state not in STATES:

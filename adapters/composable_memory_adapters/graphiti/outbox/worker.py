@@ -1,4 +1,4 @@
-"""Delivers what is due in the outbox: several groups at once, when asked and in the background."""
+"""Delivers what is due in the outbox, several groups at once, on request and in the background."""
 
 import asyncio
 from collections import Counter
@@ -13,12 +13,12 @@ from composable_memory_adapters.graphiti.outbox.merging import plan_merges
 
 GROUPS_AT_ONCE = 4
 POLL_S = 0.1
-"""How often to ask whether the lease of a group is free."""
+"""How often to check whether the lease of a group is free, in seconds."""
 MIN_PAUSE_S = 1.0
 
 
 class Worker:
-    """Works through the outbox, when asked and, from `start` to `stop`, in the background."""
+    """Processes the outbox, on request and, between `start` and `stop`, in the background."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
@@ -32,21 +32,22 @@ class Worker:
         self._reserved: Counter[str] = Counter()
         self._wanted: Counter[str] = Counter()
         self.problem: str | None = None
-        """Why nothing is done in the background; None as long as it works."""
+        """Why the background work has stopped; None while it runs."""
 
-    # --- when asked ---
+    # --- on request ---
 
     async def work(self, groups: Sequence[str] | None = None) -> WorkReport:
-        """Do what is due, in some groups or all, and report what was done.
+        """Do what is due in the given groups, or all, and report the outcome.
 
-        Waits for a group that another worker holds. What is cancelled, also by `stop`, is done again later.
+        Waits for a group whose lease another worker holds. Cancelled work, including by `stop`, is resumed
+        later.
         """
         due = [group for group in await self._outbox.groups_due() if groups is None or group in groups]
         return await self._run_groups(due)
 
     @contextmanager
     def reserve(self, groups: Sequence[str]) -> Iterator[None]:
-        """Keep the background work out of these groups, so that the caller learns what was done in them."""
+        """Keep the background work out of these groups, so that the caller gets the report of them."""
         self._reserved.update(groups)
         try:
             yield
@@ -57,10 +58,10 @@ class Worker:
     async def exclusive(self, group: str) -> AsyncIterator[None]:
         """Hold the lease of a group during the block, so that nobody else writes to it.
 
-        Waits for what is under way in the group, as long as one episode may take.
+        Waits for work in progress in the group, as long as one episode may take.
 
         Raises:
-            BackendTimeout: another process does not come to an end.
+            BackendTimeout: another process does not finish.
         """
         loop = asyncio.get_running_loop()
         began, limit_s = loop.time(), self._settings.timeout_ms / 1000
@@ -87,7 +88,7 @@ class Worker:
                     task = tasks.create_task(self._work_with_lease(group, report, free))
                     self._running.add(task)
                     task.add_done_callback(self._running.discard)
-        except ExceptionGroup as errors:  # only the outbox's; one says it all
+        except ExceptionGroup as errors:  # only errors of the outbox, of which one is enough
             raise errors.exceptions[0] from errors
         return report
 
@@ -107,26 +108,26 @@ class Worker:
     # --- in the background ---
 
     def start(self) -> None:
-        """Work in the background, beginning with what was left from the last time."""
-        # In a context of its own, so that not all work to come belongs to the trace in which this is called.
+        """Start working in the background, beginning with what is left from last time."""
+        # In its own context, so that later work does not all belong to the trace of this call.
         self._task = asyncio.create_task(self._run(), name="graphiti-worker", context=Context())
         self._task.add_done_callback(self._end)
 
     def wake(self) -> None:
-        """Look for new work at once."""
+        """Look for new work immediately."""
         self._woken.set()
 
     async def stop(self) -> None:
-        """Cancel the work in the background, and that for callers; calling it again does nothing."""
+        """Cancel the background work and that for callers; calling it again does nothing."""
         ending = [*self._running, *filter(None, [self._task])]
         for task in ending:
             task.cancel()
-        if ending:  # the leases of groups are released as long as the outbox is open
+        if ending:  # release the leases of groups while the outbox is still open
             await asyncio.wait(ending)
         self._task = None
 
     async def close(self) -> None:
-        """Stop all work for good."""
+        """Stop all work permanently."""
         self._is_closed = True
         await self.stop()
 
@@ -139,7 +140,7 @@ class Worker:
                     await self._woken.wait()
 
     async def _work_and_look_ahead(self) -> float | None:
-        """Do what is due; return after how many seconds there is more, None if nothing waits."""
+        """Do what is due; return the seconds until more is due, None if nothing waits."""
         try:
             await plan_merges(self._outbox, self._settings, now=self._clock())
             groups = await self._outbox.groups_due()

@@ -1,1 +1,1 @@
-"""From a question to facts, and looking through the graph; in the database's own language, for speed."""
+"""Searches facts and browses the graph, in the database's own query language for speed."""

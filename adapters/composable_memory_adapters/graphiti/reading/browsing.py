@@ -1,4 +1,4 @@
-"""Reads facts with their history, entities with what is around them, and episodes out of graphs."""
+"""Reads facts with their history, entities with their neighbourhood, and episodes from graphs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +25,10 @@ from composable_memory_adapters.graphiti.reading.search import add_origins
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_DEPTH = 5
-"""How many facts away from an entity one can look; further away is nearly everything."""
+"""The largest distance from an entity, in facts; beyond it lies nearly everything."""
 
 MAX_CALLED = 50
-"""Entities of a group that one name may mean."""
+"""The most entities of a group that one name may match."""
 
 CALLED = """
 MATCH (n:Entity) WHERE {n_in_group} AND toLower(n.name) CONTAINS $name
@@ -85,7 +85,7 @@ COUNT_EPISODES = "MATCH (p:Episodic) WHERE {p_in_group} RETURN count(p) AS numbe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Link:
-    """A fact, the ids of the entities that it is between, and how many facts away it is."""
+    """A fact, the ids of the two entities it connects, and its distance in facts."""
 
     fact: Fact
     ends: tuple[str, str]
@@ -94,10 +94,10 @@ class _Link:
 
 
 class FactReader:
-    """The lists and single records of a database, each with its origins.
+    """Lists and single records of a database, each with its origins.
 
-    Facts that have expired (`expires_at`) are left out of every list. Names of entities are compared without
-    case; where one is called exactly so, those that only contain the name do not count for more than a list.
+    Expired facts (`expires_at`) are left out of every list. Entity names are compared ignoring case; if one
+    matches exactly, those that merely contain the name count only in lists.
     """
 
     def __init__(self, database: CypherDatabase, clock: Clock) -> None:
@@ -107,7 +107,7 @@ class FactReader:
     async def entities(
         self, groups: Sequence[str], *, named: str | None = None, limit: int
     ) -> list[GraphEntity]:
-        """Return entities, those with most facts first; of those that contain a name, exact ones first."""
+        """Return entities, those with the most facts first; with `named`, exact matches before all others."""
 
         async def of_group(group_id: str) -> list[GraphEntity]:
             parameters: dict[str, object] = {"limit": max(0, limit)}
@@ -121,10 +121,10 @@ class FactReader:
         return _by_facts((one for part in found for one in part), first=named)[: max(0, limit)]
 
     async def ids_called(self, groups: Sequence[str], name: str) -> list[tuple[str, list[str]]]:
-        """Return each group that has entities of this name, with their ids.
+        """Return each group that has entities with this name, and their ids.
 
-        Where one is called exactly so, those of any group that only contain the name are left out, but for
-        the other name of the same person.
+        If any group has an exact match, entities that only contain the name are left out of all groups,
+        except for the other name of the same person.
         """
         statement = self._statement(CALLED)
         different = [*dict.fromkeys(groups)]
@@ -145,10 +145,10 @@ class FactReader:
     async def neighbourhood(
         self, groups: Sequence[str], entity: str | None, *, depth: int, limit: int
     ) -> Neighbourhood:
-        """Return at most `limit` facts, the nearest to an entity and the newest first, and their entities.
+        """Return at most `limit` facts, nearest to the entity and newest first, and their entities.
 
-        `depth` is how many facts away they may be, at most 5; with 0 it is the entity alone. Without an
-        entity, the newest facts of all.
+        `depth` is the largest distance in facts, at most 5; 0 returns the entity alone. Without an entity,
+        return the newest facts overall.
         """
         limit = max(0, limit)
         if entity is None:
@@ -171,7 +171,7 @@ class FactReader:
         )
 
     async def _around(self, group_id: str, ids: Sequence[str], *, depth: int, limit: int) -> list[_Link]:
-        """Return the facts around entities, going one fact further each time."""
+        """Return the facts around entities, one fact further out per step."""
         links: dict[str, _Link] = {}
         seen, edge = set(ids), [*ids]
         for distance in range(depth):
@@ -217,7 +217,7 @@ class FactReader:
         )
 
     async def fact(self, group_id: str, fact_id: str) -> Fact | None:
-        """Return one fact, also one that has expired; None if it is not there."""
+        """Return one fact, even if it has expired; None if it does not exist."""
         rows = await self._database.read(group_id, self._statement(ONE_FACT), id=fact_id)
         found = await add_origins(self._database, [fact_of(row, group_id) for row in rows[:1]])
         return found[0] if found else None
@@ -233,8 +233,8 @@ class FactReader:
     ) -> list[Fact]:
         """Return facts, the newest first.
 
-        `about` narrows to those of the entity of this name, `as_of` to those that held in the world at that
-        moment, and `current_at` to those that hold then and were not found to be over.
+        `about` keeps the facts of the entity with this name, `as_of` those that held in the world at that
+        moment, and `current_at` those that hold at that moment and have not been found to be over.
         """
         now, limit = self._clock(), max(0, limit)
         conditions, given = _moments(self._database, as_of, current_at)
@@ -252,7 +252,7 @@ class FactReader:
         return await add_origins(self._database, kept[:limit])
 
     async def history(self, fact: Fact) -> list[Fact]:
-        """Return all that is or was stated of the same entity and relation, oldest first."""
+        """Return every fact ever stated of the same entity and relation, oldest first."""
         now = self._clock()
         rows = await self._database.read(
             fact.group_id,
@@ -267,7 +267,7 @@ class FactReader:
         return await add_origins(self._database, visible)
 
     async def episodes(self, groups: Sequence[str], *, limit: int, place: str = "") -> list[Episode]:
-        """Return episodes, the latest observed first; with a `place`, those whose description has it."""
+        """Return episodes, latest observed first; with `place`, those whose description contains it."""
 
         async def of_group(group_id: str) -> list[Episode]:
             statement = self._statement(EPISODES)
@@ -282,14 +282,14 @@ class FactReader:
         return latest_first[: max(0, limit)]
 
     async def episode(self, group_id: str, episode_id: str) -> Episode | None:
-        """Return one episode, by the graph's id or else by that of its content; None if it is not there."""
+        """Return one episode, by its id in the graph or by its content's id; None if it does not exist."""
         rows = await self._database.read(group_id, self._statement(ONE_EPISODE), id=episode_id)
         rows = sorted(rows, key=lambda row: (row["id"] != episode_id, str(row["id"])))
         found = await self._with_fact_counts(group_id, rows[:1])
         return found[0] if found else None
 
     async def counts(self, groups: Sequence[str]) -> Counts:
-        """Return how many facts, entities and episodes the groups hold together."""
+        """Return the total number of facts, entities and episodes in the groups."""
 
         async def total(template: str) -> int:
             statement = self._statement(template)
@@ -300,7 +300,7 @@ class FactReader:
         return Counts(facts=facts, entities=nodes, episodes=texts)
 
     async def episode_ids(self, group_id: str) -> EpisodeIds:
-        """Return which episodes are in a group, by one answer of four rows at most."""
+        """Return which episodes a group has; the database answers with at most four rows."""
         rows = await self._database.read(group_id, self._statement(EPISODE_IDS))
         sets = [(row, frozenset(ids)) for row in rows if isinstance(ids := row["uuids"], list)]
         return EpisodeIds(
@@ -312,12 +312,12 @@ class FactReader:
     async def _facts(
         self, group_id: str, statement: str, parameters: Mapping[str, object]
     ) -> list[tuple[str, str, Fact]]:
-        """Return facts, each behind when it was said and its id, by which those of all groups are ordered."""
+        """Return facts, each with when it was stated and its id, the sort key across groups."""
         rows = await self._database.read(group_id, statement, **parameters)
         return [(str(row["said"]), str(row["id"]), fact_of(row, group_id)) for row in rows]
 
     async def _with_fact_counts(self, group_id: str, rows: Sequence[Row]) -> list[Episode]:
-        """Return episodes with the number of facts that were taken from each."""
+        """Return episodes, each with the number of facts extracted from it."""
         if not rows:
             return []
         ids = [str(row["id"]) for row in rows]
@@ -331,7 +331,7 @@ class FactReader:
 def _moments(
     database: CypherDatabase, as_of: datetime | None, current_at: datetime | None
 ) -> tuple[str, dict[str, object]]:
-    """Return the condition that facts hold at two moments, and the parameters in it."""
+    """Return the condition that facts hold at two moments, and its parameters."""
     held = dialect_of(database.kind).held
     moments = {"as_of": as_of, "current_at": current_at}
     given: dict[str, object] = {name: iso(moment) for name, moment in moments.items() if moment is not None}
@@ -355,7 +355,7 @@ def _nearest(links: Iterable[_Link]) -> list[_Link]:
 
 
 def _by_facts(found: Iterable[GraphEntity], *, first: str | None = None) -> list[GraphEntity]:
-    """Return entities by the number of their facts, those called `first` before all others."""
+    """Return entities ordered by number of facts, those named `first` before all others."""
     called = None if first is None else _lower(first)
     return sorted(
         found, key=lambda one: (_lower(one.name) != called, -one.fact_count, one.name, one.group_id, one.id)

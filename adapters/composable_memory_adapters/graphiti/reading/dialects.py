@@ -1,14 +1,15 @@
-"""The Cypher of searches, and all in which FalkorDB and Neo4j differ in it.
+"""The Cypher of searches, and every difference in it between FalkorDB and Neo4j.
 
-FalkorDB has a graph for each group, so that its statements need not name the group. It stores times as texts
-in UTC, which sort like the times; they are compared inside `coalesce`, since with a range index on a time,
-which others may have made, it compares texts wrongly. Its full-text index scores a text that matches several
-of some alternatives by one of them alone; so words are asked for one by one, and weighted here.
+FalkorDB has one graph per group, so its statements need not name the group. It stores times as text in UTC,
+which sorts like the times; they are compared inside `coalesce`, because with a range index on a time, which
+others may have created, FalkorDB compares text wrongly. Its full-text index scores a text that matches
+several alternatives by only one of them, so words are searched one by one and weighted here.
 
-Statements that choose facts return ids alone, best first, and only of facts that may be returned at `$now`
-and, where the question names a time from `$start` to `$end`, began before its end. Facts that do not hold
-any more, or did not then, rank lower by the factor `$superseded`, so that a long history does not crowd out
-what is true."""
+Statements that choose facts return only ids, best first, and only of facts that may be returned at `$now`. If
+the question names a time from `$start` to `$end`, the facts also began before its end. Facts that no longer
+hold, or did not hold then, are ranked lower by the factor `$superseded`, so that a long history does not
+crowd out what is true.
+"""
 
 import re
 from collections.abc import Callable, Iterable
@@ -22,10 +23,10 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How one database expresses conditions and calls. Times are given as ISO texts.
+    """How one database expresses conditions and calls. Times are passed as ISO strings.
 
     `find_facts` yields `e`, and `find_entities` yields `n`, for the text in `word`. `vector` is `$vector` as
-    the database's own type.
+    the database's own vector type.
     """
 
     keyword_engine: str
@@ -35,14 +36,14 @@ class Dialect:
     vector: str
     any_of: Callable[[Iterable[str]], str]
     nearly: Callable[[str, int], str]
-    """What finds a word though one or two letters of it, or their accents or case, are others."""
+    """Returns a pattern that matches a word despite one or two wrong letters, accents or its case."""
     in_names: Callable[[str], str]
     cosine: Callable[[str, str], str]
     in_group: Callable[[str], str]
     until: Callable[[str, str], str]
-    """The condition that a time is unknown or not after a parameter."""
+    """The condition that a time is unknown or not later than a parameter."""
     after: Callable[[str, str], str]
-    """The condition that a time is unknown or after a parameter."""
+    """The condition that a time is unknown or later than a parameter."""
 
     def visible(self, relation: str) -> str:
         """Return the condition that a fact may be returned at `$now`."""
@@ -51,7 +52,7 @@ class Dialect:
     def held(self, relation: str, start: str = "$start", end: str = "$end") -> str:
         """Return the condition that a fact held at some moment from `start` to `end`."""
         began, ended = f"{relation}.valid_at", f"{relation}.invalid_at"
-        at_all = f"coalesce({ended} <> {began}, true)"  # one that ended as it began never held
+        at_all = f"coalesce({ended} <> {began}, true)"  # a fact that ended as it began never held
         return f"{self.until(began, end)} AND {self.after(ended, start)} AND {at_all}"
 
     def current(self, relation: str) -> str:
@@ -65,7 +66,7 @@ def dialect_of(kind: DatabaseKind) -> Dialect:
 
 
 def _lucene(words: Iterable[str]) -> str:
-    # Capitals would be operators.
+    # Upper-case words would be operators.
     return " OR ".join(re.sub(r"[^\w*~]", " ", word).lower().strip() for word in words)
 
 
@@ -97,7 +98,7 @@ _NEO4J = Dialect(
     in_names=lambda words: f"name:({words})",
     cosine=lambda one, other: f"2 * vector.similarity.cosine({one}, {other}) - 1",
     in_group=lambda field: f"{field}.group_id = $group_id",
-    # graphiti-core keeps times there as such, and what else we keep are texts.
+    # graphiti-core stores its times as datetimes there; the ones we add are strings.
     until=lambda field, moment: f"({field} IS NULL OR datetime(toString({field})) <= datetime({moment}))",
     after=lambda field, moment: f"({field} IS NULL OR datetime(toString({field})) > datetime({moment}))",
 )
@@ -109,7 +110,7 @@ _AND_BASELINE = """
 UNION ALL MATCH ()-[e:RELATES_TO]->() WHERE {e_in_group} AND e.fact_embedding IS NOT NULL WITH e LIMIT $sample
 RETURN null AS id, avg({cosine}) AS baseline, count(e) AS compared
 """
-"""How near facts are that nobody asked for: the first ones of the group."""
+"""The similarity of facts that were not searched for: the first ones of the group."""
 
 _EACH_WORD = "UNWIND $words AS asked WITH asked.word AS word, asked.weight AS weight"
 
@@ -122,7 +123,7 @@ RETURN id ORDER BY score DESC, since DESC, id LIMIT $count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
-    """What is asked of one group."""
+    """The search statements for one group."""
 
     count: str = "MATCH ()-[e:RELATES_TO]->() WHERE {e_in_group} RETURN count(e) AS facts"
     frequencies: str = (
@@ -185,7 +186,7 @@ RETURN e.uuid AS id, e.fact AS fact, startNode(e).name AS source, endNode(e).nam
 
 @cache
 def statements_for(kind: DatabaseKind, *, in_window: bool) -> Statements:
-    """Return the statements for a kind of database, and for a question with or without a time."""
+    """Return the statements for a kind of database, for questions with or without a time."""
     dialect = dialect_of(kind)
     visible = dialect.visible("e")
     holds = dialect.held("e") if in_window else dialect.current("e")

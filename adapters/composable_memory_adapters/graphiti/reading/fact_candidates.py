@@ -1,7 +1,9 @@
 """Finds the facts of a group that may answer a question: by words, names, parts of words, and vectors.
 
-First the group is surveyed: its number of facts, how many of them hold each word, and whose vectors it has.
-Then all searches run at once and return ids only; what they named is read in one statement."""
+A survey of the group comes first: its number of facts, how many of them contain each word, and which embedder
+its vectors come from. Then all searches run at once and return only ids; one statement reads the facts they
+found.
+"""
 
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -34,12 +36,12 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates(GraphQueryResult):
-    """The facts of a group that may answer, as edges without nodes, and what is known of the whole group.
+    """The facts of a group that may answer, as edges without nodes, and statistics of the whole group.
 
-    `facts` is the number of its facts; `frequencies` tells how many of them hold each word, and
-    `part_frequencies` the same of what only a scan can count. `engine` compared vectors, if one did, "exact"
-    or "hnsw"; else `mismatch` may tell why not. `baseline` is the mean cosine of some facts, where there are
-    enough of them.
+    `facts` is the number of facts in the group; `frequencies` has how many of them contain each word, and
+    `part_frequencies` the same for words that only a scan can count. `engine` is "exact" or "hnsw" if vectors
+    were compared; otherwise `mismatch` may say why not. `baseline` is the mean cosine of some facts, if there
+    are enough of them.
     """
 
     facts: int = 0
@@ -52,7 +54,7 @@ class Candidates(GraphQueryResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """A query as the database is asked it about one group, whose time is settled."""
+    """A query for one group, with its time resolved."""
 
     database: CypherDatabase
     group_id: str
@@ -74,7 +76,7 @@ class _Request:
 async def find_candidates(
     database: CypherDatabase, group_id: str, query: GraphQuery, settings: SearchSettings, *, now: datetime
 ) -> Candidates:
-    """Return the facts of a group that may answer a query, and began in its time or before."""
+    """Return the facts of a group that may answer a query and that began during or before its time."""
     words = question_words(query.text or "")
     if query.limit < 1 or not (words or query.vector or query.entity_ids):
         return Candidates()
@@ -91,14 +93,14 @@ async def find_candidates(
 def chosen_words(
     words: Sequence[QuestionWord], window_words: str, frequencies: Mapping[str, int]
 ) -> tuple[QuestionWord, ...]:
-    """Return the words that are looked for: not those that name a window, unless facts hold them."""
+    """Return the words to search for, leaving out those that name a window unless facts contain them."""
     when = {word.text for word in question_words(window_words)}
     kept = [word for word in words if word.is_pair or word.text not in when or frequencies.get(word.text)]
     return most_selective(kept or words, frequencies)
 
 
 async def _survey(request: _Request) -> Candidates:
-    """Count the facts of a group and those that hold each word, and look whose vectors it has."""
+    """Count the facts of a group and those that contain each word, and find out whose vectors it has."""
     facts, words, (stored, index) = await all_of(
         _count_facts(request), _count_words(request), _vectors(request)
     )
@@ -127,7 +129,7 @@ async def _count_words(request: _Request) -> Mapping[str, int]:
 
 
 async def _vectors(request: _Request) -> tuple[str | None, VectorIndex | None]:
-    """Return the space of the vectors of a group, and their index, as far as it matters."""
+    """Return the vector space of a group and its index, if the query needs them."""
     database, group_id = request.database, request.group_id
     if request.query.vector is None:
         return None, None
@@ -137,26 +139,28 @@ async def _vectors(request: _Request) -> tuple[str | None, VectorIndex | None]:
 
 MIN_CANDIDATES = 48
 CANDIDATES_PER_RESULT = 2
-"""Facts to take from each way. Usual limits take the same number, so that a larger one changes no order.
+"""Facts taken from each search, as a multiple of the limit; usual limits all take `MIN_CANDIDATES`.
 
-With 4, which takes a quarter longer, the same facts were found (349 questions)."""
+So a larger limit does not change the order. With 4, which takes a quarter longer, the same facts were found
+(349 questions).
+"""
 
 MAX_NAMES = 16
-"""Entities whose facts are looked at since the question names them."""
+"""The most entities named in the question whose facts are read."""
 
 ROW_BUDGET = 4_000
-"""Facts that words may choose from, about 2 ms; in larger groups the commonest words only add to scores."""
+"""The most facts that words may choose from, about 2 ms; in larger groups common words only add to scores."""
 
 SCAN_FACTS = 5_000
-"""In a larger group, words that the index does not know are not looked for as parts of others (12 ms)."""
+"""In a larger group, words missing from the index are not searched for inside other words (12 ms)."""
 
 FUZZY_LETTERS = 4
-"""Words of so many letters that the index does not know are found though a letter or accent is wrong."""
+"""Words of at least this many letters that the index lacks are matched despite a wrong letter or accent."""
 
 
 SAMPLE = 64
 MIN_COMPARED = 32
-"""Among fewer facts a mean tells nothing."""
+"""Over fewer facts the mean says nothing."""
 
 INCOMPARABLE = "its vectors, or some of them, are not as long as the question's"
 
@@ -198,7 +202,7 @@ class _Search:
             yield self._by_vector()
 
     def _rarest(self, known: Sequence[QuestionWord]) -> Iterator[QuestionWord]:
-        """Yield the words that fewest facts hold, as far as the budget goes; at least one."""
+        """Yield the words that the fewest facts contain, within the row budget; at least one."""
         rows = 0
         for at, word in enumerate(sorted(known, key=lambda word: self._survey.frequencies[word.text])):
             rows += self._survey.frequencies[word.text]
@@ -207,7 +211,7 @@ class _Search:
             yield word
 
     def _weighed(self, word: QuestionWord, *, in_names: bool = False) -> Mapping[str, object]:
-        """Return a word as the full-text index is asked for it, with what it is worth."""
+        """Return a word as a query for the full-text index, with its weight."""
         forms = self._dialect.any_of(word.lookups)
         frequency = self._survey.frequencies.get(word.text, 1)
         return {
@@ -222,13 +226,13 @@ class _Search:
                 yield {"word": form, "weight": rarity(self._survey.facts, 1)}
 
     def _parts(self, unknown: Sequence[QuestionWord]) -> Iterator[str]:
-        """Yield what to look for within words: pairs, and in a small group what its index does not know."""
+        """Yield what to search for inside words: character pairs and, in a small group, unindexed words."""
         yield from (_part(word) for word in self._request.words if word.is_pair)
         if self._survey.facts <= SCAN_FACTS:
             yield from map(_part, unknown)
 
     async def _by_vector(self) -> list[Row]:
-        """Return the facts that are nearest, and note what is baseline."""
+        """Return the nearest facts, and record the baseline cosine."""
         is_exact = self._survey.engine == "exact"
         statement = self._statements.by_vector if is_exact else self._statements.by_vector_index
         given = {"sample": SAMPLE} | ({} if is_exact else {"near": OVERFETCH * self._count()})
@@ -245,13 +249,13 @@ class _Search:
         return rows
 
     async def _read(self, ids: Sequence[str]) -> list[Row]:
-        """Return the facts with these ids, with their cosines as far as vectors can be compared."""
+        """Return the facts with these ids, with their cosines if the vectors are comparable."""
         if self._found.engine is not None:
             try:
                 return await self._request.read(
                     self._statements.read_with_cosine, ids=ids, vector=self._request.query.vector
                 )
-            except BackendRejected:  # an index names no vectors of another length, but words may
+            except BackendRejected:  # facts found by words may have vectors of another length
                 self._found = replace(self._found, engine=None, mismatch=INCOMPARABLE)
         return await self._request.read(self._statements.read, ids=ids)
 
@@ -265,7 +269,7 @@ class _Search:
         return max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * self._request.query.limit)
 
     def _part_frequencies(self, ways: Sequence[Sequence[Row]]) -> Mapping[str, int]:
-        """Return how many facts hold each part that was looked for, by the word."""
+        """Return for each word how many facts contain the part that was searched for."""
         parts = (part for rows in ways for row in rows for part in _parts_in(row))
         counts = Counter(parts)
         words = {_part(word): word.text for word in self._request.words}
@@ -278,7 +282,7 @@ def _parts_in(row: Row) -> Sequence[str]:
 
 
 def _part(word: QuestionWord) -> str:
-    """Return what a text in lower case contains if it holds the word."""
+    """Return the lower-case text to search for inside other words."""
     if word.is_pair:
         return word.text
     return word.lookups[0][: len(word.beginning)] if word.is_open else word.lookups[0]

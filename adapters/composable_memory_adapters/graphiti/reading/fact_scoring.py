@@ -1,10 +1,11 @@
-"""How well a fact answers a question, as a number that means the same for every question (pure).
+"""Scores how well a fact answers a question, on a scale that is the same for every question (pure).
 
-A fact that holds all the words of a question, and is as near to it as a sentence can be, has 1. Without
-vectors, one that holds half of the words has about a half. What has less than `MIN_SCORE` is noise.
+A fact that contains all the words of a question, and is as close to it as a sentence can be, scores 1.
+Without vectors, one that contains half of the words scores about a half. Anything below `MIN_SCORE` is noise.
 
-A REST service ranks by words and by meaning, but returns no scores: the nearest facts come even to a question
-that the graph knows nothing about. So a rank alone is worth little there, and words decide."""
+A REST service ranks by words and by meaning, but returns no scores: it returns the nearest facts even for a
+question that the graph knows nothing about. So its rank alone is worth little, and words decide.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -17,23 +18,23 @@ from composable_memory_adapters.graphiti.reading.question_words import FactWords
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MIN_SCORE = 0.1
-"""What scores lower is no answer."""
+"""Facts that score lower are no answer."""
 
 EXPECTED_WORDS = 8
-"""No fact is expected to hold more content words of a question: facts are sentences."""
+"""The most content words of a question that a fact is expected to contain: facts are sentences."""
 
 BASELINE_COSINE = 0.06
-"""Between a question and a fact that it has nothing to do with, as WordLlama sees it (mean of 150 pairs)."""
+"""The cosine between a question and an unrelated fact, as WordLlama computes it (mean of 150 pairs)."""
 
 NOISE = 0.15
-"""A cosine this share of the way from an baseline one to 1 may still be chance."""
+"""A cosine this share of the way from the baseline to 1 may still be chance."""
 
 SPAN = 0.5
-"""A question never is its answer: half the way from the noise to 1 is as near as they come."""
+"""A question is never its own answer: half the way from the noise to 1 is as close as they come."""
 
 
 SUPERSEDED = 0.5
-"""What the score of a fact is multiplied by that does not hold at the time asked about."""
+"""The factor for the score of a fact that does not hold at the time asked about."""
 
 ASKED_AS = {
     "LIVES_IN": "wohnt wohnen gewohnt lebt leben gelebt vive vivió",
@@ -43,16 +44,16 @@ ASKED_AS = {
     "USES": "nutzt nutzen verwendet usa usan",
     "REPORTS_TO": "chef chefin jefe jefa",
 }
-"""What German and Spanish questions call a relation, whose own words are English, however a fact puts it."""
+"""The words of German and Spanish questions for relations, whose names are English in every language."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relevance:
     """Scores facts for one question.
 
-    `frequencies` tell how many of the `facts` of a graph hold a word. `baseline` is the cosine of a fact that
-    does not answer; embedders differ much in it. `vector_weight` is the share of likeness, in [0, 1], and
-    `holds` says whether a fact holds at the time asked about.
+    `frequencies` has how many of the `facts` of a graph contain each word. `baseline` is the cosine of a fact
+    that does not answer; it differs greatly between embedders. `vector_weight` is the share of similarity in
+    the score, in [0, 1], and `holds` says whether a fact holds at the time asked about.
     """
 
     words: Sequence[QuestionWord]
@@ -65,7 +66,7 @@ class Relevance:
     _expected: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Work out once what is the same for every fact."""
+        """Compute what is the same for every fact."""
         rarities = {word.text: self._rarity(word) for word in self.words}
         object.__setattr__(self, "_rarities", rarities)
         object.__setattr__(self, "_expected", self._most_that_is_expected())
@@ -73,7 +74,8 @@ class Relevance:
     def of(self, fact: Fact, cosine: float | None = None) -> ScoredFact:
         """Return a fact with its score; `cosine` is between its vector and the question's, if both have one.
 
-        score = (share of words and likeness, weighed) * (0.5 + 0.5 * confidence) * (1 if it holds, else 0.5)
+        score = (weighted mean of word share and likeness) * (0.5 + 0.5 * confidence) * (1 if it holds, else
+        0.5)
         """
         share, is_exact = self._words_held(fact)
         score = share
@@ -86,14 +88,14 @@ class Relevance:
         return ScoredFact(fact=fact, score=min(1.0, max(0.0, score)), exact=is_exact)
 
     def likeness(self, cosine: float) -> float:
-        """Return a cosine as a number from 0, where it may be chance, to 1, where it could hardly be more."""
+        """Map a cosine to [0, 1], from 0, which may be chance, to 1, which is as similar as facts get."""
         if not isfinite(cosine):
             return 0.0
         floor = self.baseline + NOISE * (1 - self.baseline)
         return min(1.0, max(0.0, (cosine - floor) / (SPAN * (1 - floor) or 1.0)))
 
     def _words_held(self, fact: Fact) -> tuple[float, bool]:
-        """Return the share of the words that a fact holds, rarer ones counting more, and if it holds all."""
+        """Return the share of the words that a fact contains, weighted by rarity, and whether that is all."""
         if not self.words:
             return 0.0, False
         asked = ASKED_AS.get(fact.relation, "")
@@ -104,9 +106,9 @@ class Relevance:
         return share, len(held) == len(self.words)
 
     def _most_that_is_expected(self) -> float:
-        """Return what the rarest words together weigh that a fact can be expected to hold.
+        """Return the total weight of the rarest words that a fact can be expected to contain.
 
-        Words that no fact has come last: in a long question there are always some.
+        Words that no fact contains come last: a long question always has some.
         """
         known = [self._rarity(word) for word in self.words if self.frequencies.get(word.text)]
         unknown = [rarity(self.facts, 1)] * (len(self.words) - len(known))
@@ -117,17 +119,17 @@ class Relevance:
 
 
 def rarity(facts: int, frequency: int) -> float:
-    """Return how much a word tells that `frequency` of the `facts` hold; above 0.
+    """Return the weight of a word that `frequency` of the `facts` contain; above 0.
 
-    Robertson and Sparck Jones's weight, with 1 added inside the logarithm as Lucene has it, so that a word
-    that most facts hold still counts.
+    This is the Robertson and Sparck Jones weight, with 1 added inside the logarithm as in Lucene, so that a
+    word in most facts still counts.
     """
     frequency = min(frequency, facts)
     return log(1 + (facts - frequency + 0.5) / (frequency + 0.5))
 
 
 def best_first(scored: Sequence[ScoredFact], limit: int) -> tuple[ScoredFact, ...]:
-    """Return the best that are not noise; of equal ones what has not ended, then the newer, then by id."""
+    """Return the best facts above the noise; on ties, facts that have not ended, then newer, then by id."""
     relevant = [one for one in scored if one.score >= MIN_SCORE]
     relevant.sort(
         key=lambda one: (
@@ -147,11 +149,11 @@ def _seconds(moment: datetime | None) -> float:
 
 PLACE_WEIGHT = 0.4
 HALF_PLACE = 10
-"""The place, counted from 0, that is worth half of what the first is."""
+"""The rank, counted from 0, that is worth half as much as the first."""
 
 
 def score_by_place(fact: Fact, place: int, words: Sequence[QuestionWord], *, holds: bool) -> ScoredFact:
-    """Return a fact that a service brought with its score in [0, 1], by its place in the list, from 0.
+    """Score a fact from a service in [0, 1] by its rank in the list, counted from 0.
 
     score = (0.4 / (1 + place / 10) + 0.6 * share of its words in the fact) * (1 if it holds, else 0.5)
     """

@@ -1,4 +1,4 @@
-"""Finds who is called by a first name in one place and by the full name in another."""
+"""Finds people who appear under a first name in one place and under the full name in another."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, 
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
 
 KINDS = ("Person", "Concept", "")
-"""The kinds that a person may have; the last two are of what nobody knows what it is."""
+"""The kinds a person may have; the last two are for entities of unknown kind."""
 
 BEGINNING = """
 MATCH (n:Entity) WHERE {n_in_group} AND coalesce(n.kind, '') IN $kinds
@@ -17,9 +17,9 @@ RETURN n.uuid AS id, n.name AS name, n.kind AS kind LIMIT 3
 
 
 async def spellings_of(database: CypherDatabase, group_id: str, name: str) -> Mapping[str, str]:
-    """Return the first and the full name of one person by their ids, where `name` is one of the two.
+    """Return the ids of the first and the full name of one person, if `name` is either of them.
 
-    Tom is Tom Okafor as long as a group names no other Tom; else, and of things, there are none.
+    Tom is Tom Okafor as long as the group names no other Tom; otherwise, and for things, the result is empty.
     """
     first = name.lower().split()[:1]
     if not first:
@@ -34,7 +34,7 @@ async def spellings_of(database: CypherDatabase, group_id: str, name: str) -> Ma
 
 
 def one_person(rows: Sequence[Row]) -> tuple[str, str] | None:
-    """Return the ids of the first and the full name of entities of one first word, if they are one person."""
+    """Return the ids of the first and the full name if entities with the same first word are one person."""
     called = sorted((text_in(row["name"]).lower(), text_in(row["id"])) for row in rows)
     if len(called) != 2 or called[0][0] != called[1][0].split()[0] or called[0][0] == called[1][0]:
         return None
@@ -42,7 +42,7 @@ def one_person(rows: Sequence[Row]) -> tuple[str, str] | None:
 
 
 def by_first_name(rows: Iterable[Row]) -> Sequence[Sequence[Row]]:
-    """Return the entities of each first word that names a person, each of them once."""
+    """Return the entities grouped by first word, if that names a person; each entity appears once."""
     found: defaultdict[str, dict[str, Row]] = defaultdict(dict)
     for row in rows:
         found[text_in(row["first"])][text_in(row["id"])] = row

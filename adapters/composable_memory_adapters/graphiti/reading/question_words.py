@@ -1,9 +1,10 @@
 """The words of questions and facts: which to look up, in which forms, and when two are the same (pure).
 
-Full-text indexes differ in what they take for a word. FalkorDB's divides text at white space and ASCII marks
-alone, folds the case of ASCII letters alone, and stems English; Chinese, Japanese and Thai, which have no
-spaces, are one long word to it. So a word is looked up in each case that it may have, and of a text without
-spaces the pairs of neighbouring characters are looked for as parts of facts."""
+Full-text indexes differ in what they consider a word. FalkorDB's splits text only at white space and ASCII
+punctuation, folds only the case of ASCII letters, and stems English; Chinese, Japanese and Thai, which have
+no spaces, are one long word to it. So a word is looked up in every case it may have, and for text without
+spaces, pairs of neighbouring characters are searched for inside facts.
+"""
 
 import re
 import unicodedata
@@ -21,20 +22,20 @@ _ITALIAN = frozenset(
     "quando quanto questa questo se si sono su sua suo ti tra un una uno".split()
 )
 _STOPS = {**stop_words.BY_LANGUAGE, "it": _ITALIAN}
-"""Words that only ask, in lower case and without accents, by languages."""
+"""Words that only form questions, in lower case and without accents, by language."""
 
 MAX_WORDS = 32
-"""Words that facts are looked for with."""
+"""The most words to search facts for."""
 
 MAX_READ = 128
-"""Words that are counted in the graph, to know which of a long question are worth looking for."""
+"""The most words counted in the graph, to choose which words of a long question to search for."""
 
 MAX_CHARACTERS = 20_000
-"""More of a question is not read."""
+"""The rest of a longer question is ignored."""
 
 MIN_OPEN_LETTERS = 5
 OPEN_LETTERS = 2
-"""Outside English, the last two letters of a word of at least five may differ: it may be inflected."""
+"""Outside English, the last two letters of a word of at least five may differ, as it may be inflected."""
 
 # Han, kana, Hangul, Thai, Lao, Burmese and Khmer.
 _UNSPACED = (
@@ -42,7 +43,7 @@ _UNSPACED = (
     "\u30fc-\u30ff\u3131-\u318e\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-# Marks that belong to the letter before them, which Python does not count among the letters.
+# Marks that belong to the preceding letter but that Python does not count as letters.
 _MARKS = (
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1-\u05c2\u0610-\u061a\u064b-\u065f\u0670"
     "\u0900-\u0903\u093a-\u094f\u0951-\u0957\u0962-\u0963\u0981-\u0983\u09bc-\u09d7\u0a01-\u0a03\u0a3c-\u0a51"
@@ -64,7 +65,7 @@ _ENGLISH_ENDINGS = {
     "s": ("",),
     "ly": ("",),
 }
-"""The first ending that a word has, and what the word may have in its place elsewhere."""
+"""Maps the first matching ending of a word to its possible replacements."""
 
 _SHORTEST_STEM = 3
 
@@ -73,8 +74,8 @@ _SHORTEST_STEM = 3
 class QuestionWord:
     """One content word of a question, or a pair of characters of a text without spaces.
 
-    `text` is in lower case and without accents. `lookups` are the forms to ask a full-text index for; none
-    for a pair, which is to be looked for as a part of a text. If `is_open`, facts may end it otherwise.
+    `text` is in lower case and without accents. `lookups` are the forms to search in a full-text index; a
+    pair has none, as it is searched for inside text. If `is_open`, facts may end the word differently.
     """
 
     text: str
@@ -83,28 +84,28 @@ class QuestionWord:
 
     @property
     def is_pair(self) -> bool:
-        """Return whether a full-text index cannot know it."""
+        """Return whether this is a character pair, which no full-text index has."""
         return not self.lookups
 
     @property
     def beginning(self) -> str:
-        """Return what all forms of the word begin with, if it is open."""
+        """Return the common prefix of all forms of the word, if it is open."""
         return _beginning(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class FactWords:
-    """The words of a fact and of the names that belong to it."""
+    """The words of a fact and of its entities' names."""
 
     words: frozenset[str]
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "FactWords":
-        """Read them out of texts."""
+        """Read the words from texts."""
         return cls(frozenset(_all_words("\n".join(texts))))
 
     def hold(self, word: QuestionWord) -> bool:
-        """Return whether a word of a question is among them, in whichever form."""
+        """Return whether they include a word of a question, in any form."""
         if word.text in self.words:
             return True
         if word.is_open and any(held.startswith(word.beginning) for held in self.words):
@@ -114,12 +115,12 @@ class FactWords:
         return any(not stems.isdisjoint(_stems(held)) for held in alike)
 
 
-@lru_cache(maxsize=16)  # the graph of each group asks for those of the same question
+@lru_cache(maxsize=16)  # the graph of each group asks for the words of the same question
 def question_words(question: str) -> tuple[QuestionWord, ...]:
-    """Return the different content words in their order; at most 128.
+    """Return the distinct content words in their order; at most 128.
 
-    Of more, the names, numbers and longest words are kept. A question of nothing but stop words is looked up
-    as it is; one without letters and digits has no words.
+    Of more, names, numbers and the longest words are kept. A question made only of stop words keeps them all;
+    one without letters and digits has no words.
     """
     text = _CLITIC.sub(" ", unicodedata.normalize("NFC", question[:MAX_CHARACTERS]))
     written = [(part, whole) for whole in _WHOLE.findall(text) for part in _PARTS.findall(whole)]
@@ -137,12 +138,12 @@ def question_words(question: str) -> tuple[QuestionWord, ...]:
 
 
 def most_selective(words: Sequence[QuestionWord], frequencies: Mapping[str, int]) -> tuple[QuestionWord, ...]:
-    """Return at most 32 of the words, in their order: those that fewest facts hold, then those in no fact."""
+    """Return at most 32 of the words, in order: the rarest in the facts, then those in no fact."""
     if len(words) <= MAX_WORDS:
         return tuple(words)
 
     def rank(word: QuestionWord) -> tuple[bool, int]:
-        frequency = frequencies.get(word.text, 1 if word.is_pair else 0)  # pairs were not counted
+        frequency = frequencies.get(word.text, 1 if word.is_pair else 0)  # pairs are not counted
         return not frequency, frequency
 
     kept = {word.text for word in sorted(words, key=rank)[:MAX_WORDS]}
@@ -160,19 +161,19 @@ def _words_in(part: str, whole: str, *, is_english: bool) -> Iterator[QuestionWo
     if is_open:
         lookups += [f"{form}*" for form in _cases(_beginning(part))]
     if whole != part:
-        lookups += _cases(whole)  # a_name is one word to an index
+        lookups += _cases(whole)  # an index takes a_name for one word
     yield QuestionWord(text=text, lookups=tuple(dict.fromkeys(lookups)), is_open=is_open)
 
 
 def _cases(word: str) -> Iterator[str]:
-    """Yield the forms in which an index that folds ASCII alone may hold a word."""
+    """Yield the forms that an index may have of a word if it folds only ASCII."""
     yield word.lower()
     if not word.isascii():
         yield from (word, word.capitalize(), word.upper())
 
 
 def _selectivity(word: QuestionWord, written: str) -> tuple[bool, int]:
-    """Return how selective a word is likely to be, without knowing the facts: rare words are long."""
+    """Estimate how selective a word is without knowing the facts: rare words are long."""
     is_name = any(char.isdigit() or char.isupper() for char in written)
     return is_name, len(word.text) + (2 if word.is_pair else 0)
 
@@ -191,13 +192,13 @@ def _all_words(text: str) -> Iterator[str]:
 
 
 def _folded(word: str) -> str:
-    """Return a word in lower case, in ordinary width and without accents."""
+    """Return a word in lower case, in normal width and without accents."""
     return folded(unicodedata.normalize("NFKC", word))
 
 
 @lru_cache(maxsize=16_384)
 def _stems(word: str) -> frozenset[str]:
-    """Return a word and the words it may be an English form of; of other scripts, the word alone."""
+    """Return a word and its possible English stems; in other scripts, only the word."""
     if not word.isascii() or not word.isalpha():
         return frozenset((word,))
     return frozenset((word, *_without_ending(word)))

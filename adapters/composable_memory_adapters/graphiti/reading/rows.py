@@ -1,4 +1,4 @@
-"""Rows of answers as facts, edges, entities and episodes (pure), and the columns that they are read from."""
+"""Converts result rows to facts, edges, entities and episodes (pure), and names the columns they need."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,42 +17,43 @@ from composable_memory_adapters.graphiti.database.cypher import (
 from composable_memory_adapters.graphiti.episodes import origin_of
 
 SAID = "coalesce(e.said_at, toString(coalesce(e.valid_at, e.created_at)))"
-"""What orders facts: the day they hold from, and when on it they were said."""
+"""The sort key of facts: the day they hold from, then the time of day they were stated."""
 
 FACT = f"""
 e.uuid AS id, e.fact AS fact, e.name AS relation, startNode(e).name AS source, endNode(e).name AS target,
 e.valid_at AS valid_at, e.invalid_at AS invalid_at, e.created_at AS created_at, e.expired_at AS expired_at,
 e.expires_at AS expires_at, e.confidence AS confidence, e.episodes AS episodes, {SAID} AS said
 """
-"""The columns of a fact, of the relationship `e`."""
+"""The columns of a fact, from the relationship `e`."""
 
 EDGE = f"""{FACT}, e.own_id AS own_id, coalesce(startNode(e).own_id, startNode(e).uuid) AS source_id,
 coalesce(endNode(e).own_id, endNode(e).uuid) AS target_id
 """
-"""The columns of an edge, of the relationship `e`."""
+"""The columns of an edge, from the relationship `e`."""
 
 ENTITY = "n.uuid AS id, n.name AS name, n.kind AS kind, labels(n) AS labels, n.summary AS summary"
-"""The columns of an entity, of the node `n`."""
+"""The columns of an entity, from the node `n`."""
 
 EPISODE = """
 p.uuid AS id, p.name AS content_id, p.content AS text, p.valid_at AS observed_at, p.created_at AS ingested_at,
 p.source AS source, p.source_description AS description
 """
-"""The columns of an episode, of the node `p`."""
+"""The columns of an episode, from the node `p`."""
 
 NEWEST = f"ORDER BY {SAID} DESC, e.uuid LIMIT $limit"
-"""The newest facts, by the day they hold from or else were recorded on; of one day, what was said last."""
+"""Orders facts newest first, by the day they hold from or were recorded; within a day, last stated first."""
 
 
 def fact_of(row: Row, group_id: str) -> Fact:
-    """Return a row with the columns `FACT` as a fact without origins."""
+    """Convert a row with the `FACT` columns to a fact without origins."""
     return fact_in(edge_of(row), group_id, {})
 
 
 def edge_of(row: Row) -> GraphEdge:
-    """Return a row with the columns `EDGE`, and perhaps `cosine`, as an edge.
+    """Convert a row with the `EDGE` columns, and optionally `cosine`, to an edge.
 
-    `uuid` among its properties is the graph's own id: a fact that began anew shares the other with the first.
+    Its property `uuid` is the graph's own id: a fact that was restated later shares its other id with the
+    first.
     """
     known: dict[str, JsonValue] = {
         "uuid": text_in(row.get("id")),
@@ -80,7 +81,7 @@ def edge_of(row: Row) -> GraphEdge:
 
 
 def fact_in(edge: GraphEdge, group_id: str, labels: Mapping[str, str]) -> Fact:
-    """Return what an edge of any graph says; `labels` has the names of nodes by their ids."""
+    """Convert an edge of any graph to a fact; `labels` maps node ids to names."""
     known, times = edge.properties, edge.temporal or MemoryTemporalMetadata()
     source, target = (
         text_in(known.get(end)) or labels.get(id_, id_)
@@ -104,7 +105,7 @@ def fact_in(edge: GraphEdge, group_id: str, labels: Mapping[str, str]) -> Fact:
 
 
 def entity_of(row: Row, group_id: str) -> GraphEntity:
-    """Return a row with the columns `ENTITY` and `facts`, their number, as an entity."""
+    """Convert a row with the `ENTITY` columns and the number of its `facts` to an entity."""
     label = next((one for one in texts_in(row.get("labels")) if one != "Entity"), None)
     return GraphEntity(
         id=text_in(row.get("id")),
@@ -117,7 +118,7 @@ def entity_of(row: Row, group_id: str) -> GraphEntity:
 
 
 def episode_of(row: Row, group_id: str, facts: int) -> Episode:
-    """Return a row with the columns `EPISODE` as an episode that `facts` facts were taken from."""
+    """Convert a row with the `EPISODE` columns to an episode; `facts` is how many were extracted from it."""
     return Episode(
         id=text_in(row.get("id")),
         group_id=group_id,
@@ -132,12 +133,12 @@ def episode_of(row: Row, group_id: str, facts: int) -> Episode:
 
 
 def with_origins(fact: Fact, origins: Mapping[str, Origin]) -> Fact:
-    """Return a fact with the different places its episodes are from, by episode id."""
+    """Return a fact with the distinct origins of its episodes; `origins` is by episode id."""
     found = (origins.get(episode) for episode in fact.episodes)
     return replace(fact, origins=tuple(dict.fromkeys(origin for origin in found if origin is not None)))
 
 
 def since(fact: Fact) -> float:
-    """Return when a fact began to hold, else was recorded, in seconds since 1970; the far past if unknown."""
+    """Return when a fact began to hold, or was recorded, in seconds since 1970; the far past if unknown."""
     moment = fact.valid_at or fact.created_at
     return moment.timestamp() if moment else float("-inf")

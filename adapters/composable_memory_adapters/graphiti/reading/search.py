@@ -1,7 +1,7 @@
 """Answers a question with facts: finds candidates in every group, scores them alike, and keeps the best.
 
-Rules take a fact from a sentence only where they are sure, and a model may leave one out. So an episode is
-found by its own words too: its best sentence stands for it, where no fact says it.
+Rules extract a fact from a sentence only if they are sure, and a model may miss one. So episodes are also
+searched by their own words: the best sentence of an episode is returned if no fact states it.
 """
 
 import math
@@ -48,7 +48,7 @@ from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_EPISODES = 16
-"""Of a fact that more episodes support, the origins of the first are named."""
+"""The most episodes whose origins are given for one fact; the first ones count."""
 
 DECIMALS = 6
 
@@ -66,10 +66,10 @@ async def search(
 ) -> FactAnswer:
     """Return the facts that answer a question, best first, with their origins.
 
-    What may answer is what the `graphs` return, which stand under their groups. `vector` is that of the
-    question, None to go by words alone; `space` names the embedder that made it, as the graph does. Facts
-    that did not hold in the window, or without one do not hold now, score less; those that began after the
-    window, and those that have expired, are left out.
+    The candidates are what the `graphs`, keyed by group, return. `vector` is that of the question, None to
+    search by words alone; `space` names the embedder that made it, as the graph does. Facts that did not hold
+    in the window, or that do not hold now if there is none, score lower; those that began after the window,
+    and expired ones, are left out.
     """
     words = question_words(question.text)
     query = GraphQuery(
@@ -104,7 +104,7 @@ async def search(
 
 
 async def add_origins(database: CypherDatabase, facts: Sequence[Fact]) -> list[Fact]:
-    """Return the facts with the places that they were taken from, in the same order."""
+    """Return the facts with their origins, in the same order."""
     episodes: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for fact in facts:
         episodes[fact.group_id].update(dict.fromkeys(fact.episodes[:MAX_EPISODES]))
@@ -115,7 +115,7 @@ async def add_origins(database: CypherDatabase, facts: Sequence[Fact]) -> list[F
 
 
 def _direction(vector: Sequence[float]) -> Sequence[float] | None:
-    """Return a vector at length 1 with six decimals, which halves its text; None if it has no direction."""
+    """Return a vector normalised to six decimals, which halves its text; None if its length is zero."""
     length = math.hypot(*vector)
     return [round(value / length, DECIMALS) for value in vector] if 0 < length < math.inf else None
 
@@ -128,7 +128,7 @@ async def _origins(database: CypherDatabase, group_id: str, ids: Sequence[str]) 
 
 
 def _with_numbers(result: GraphQueryResult) -> Candidates:
-    """Return a result with what is known of its group; of a graph that does not tell, no more than it has."""
+    """Return a result with its group's statistics; if the graph provides none, only what the result has."""
     if isinstance(result, Candidates):
         return result
     return Candidates(nodes=result.nodes, edges=result.edges, facts=len(result.edges))
@@ -141,9 +141,9 @@ def _scored(
     found: Mapping[str, Candidates],
     names: Mapping[str, Mapping[str, str]],
 ) -> list[ScoredFact]:
-    """Return all candidates that have not expired, scored as if the groups were one.
+    """Return all candidates that have not expired, scored as if all groups were one.
 
-    A fact about somebody counts as naming them by the full name as well, which `names` has by the first.
+    A fact about a person also counts as containing their full name; `names` maps first names to full names.
     """
     relevance = Relevance(
         words=words,
@@ -162,7 +162,7 @@ def _scored(
 
 
 async def _other_names(database: CypherDatabase, group_id: str, entities: Sequence[str]) -> Mapping[str, str]:
-    """Return by the first name the full name of those that a question calls by it."""
+    """Map the first names used in a question to full names."""
     full = [name for name in entities if " " in name]
     same = await all_of(*(spellings_of(database, group_id, name) for name in full))
     return {
@@ -187,7 +187,7 @@ def _facts(group_id: str, found: Candidates) -> Iterator[tuple[Fact, float | Non
 
 
 def _is_visible(fact: Fact, question: Question) -> bool:
-    """Check again what the statements ask for: texts compare like times only if all are in one form."""
+    """Repeat the checks of the statements: text compares like times only if it is all in one format."""
     return question.admits(fact) and not fact.is_forgotten(question.now)
 
 
@@ -199,7 +199,7 @@ def _total(of_groups: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
 
 
 def _baseline(found: Iterable[Candidates]) -> float:
-    """Return the cosine of a fact that nobody asked for; of several groups, the highest."""
+    """Return the cosine of an unrelated fact; of several groups, the highest."""
     return max([BASELINE_COSINE, *(one.baseline for one in found if one.baseline is not None)])
 
 
@@ -220,14 +220,14 @@ def _engines(
 ) -> Mapping[str, str]:
     keyword = {"keyword": dialect_of(database.kind).keyword_engine} if words else {}
     engines = {one.engine for one in found if one.engine}
-    return keyword | ({"vector": max(engines)} if engines else {})  # "hnsw" if any group was searched so
+    return keyword | ({"vector": max(engines)} if engines else {})  # "hnsw" if any group used it
 
 
 MAX_PASSAGE_EPISODES = 64
-"""Episodes of a group whose sentences are looked at: those that hold most of the question's words."""
+"""The most episodes of a group whose sentences are read: those with most of the question's words."""
 
 CONFIDENCE = 0.6
-"""What a sentence is worth beside a fact that was understood."""
+"""The weight of a sentence relative to an extracted fact."""
 
 _SENTENCE = re.compile(r"[^\n.!?。！？]+(?:[.!?](?!\s|$)[^\n.!?。！？]*)*[.!?。！？]*")
 
@@ -235,9 +235,9 @@ _SENTENCE = re.compile(r"[^\n.!?。！？]+(?:[.!?](?!\s|$)[^\n.!?。！？]*)*[
 async def find_passages(
     database: CypherDatabase, question: Question, words: Sequence[QuestionWord]
 ) -> list[ScoredPassage]:
-    """Return the sentences that hold words of a question, best first, but none that a fact says.
+    """Return sentences that contain words of the question, best first, except those that a fact states.
 
-    Whether such a fact is among the answers is another matter: it may not have held at the time asked about.
+    Such a fact need not be among the answers: it may not have held at the time asked about.
     """
     if not words:
         return []
@@ -257,7 +257,7 @@ async def find_passages(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """The episodes of a group that hold most of the words, their facts, and how many hold each word."""
+    """The episodes of a group with most of the words, their facts, and each word's episode count."""
 
     group_id: str
     episodes: int
@@ -295,7 +295,7 @@ async def _of_group(
 
 
 def _best_of(row: Row, found: _Found, relevance: Relevance) -> ScoredPassage | None:
-    """Return the best sentence of an episode; None where it holds too little, or a fact says it."""
+    """Return the best sentence of an episode; None if it contains too little, or if a fact states it."""
     facts = [found.facts[one] for one in texts_in(row["facts"]) if one in found.facts]
     best: ScoredPassage | None = None
     for sentence in _SENTENCE.findall(text_in(row["text"])):
@@ -326,7 +326,7 @@ def _best_of(row: Row, found: _Found, relevance: Relevance) -> ScoredPassage | N
 
 
 def _says(fact: Row, sentence: str) -> bool:
-    """Return whether a fact was taken from a sentence: it has its words, or speaks of the same two."""
+    """Return whether a fact states a sentence: it shares its words or mentions the same two entities."""
     fact_text, plain = _plain(text_in(fact["fact"])), _plain(sentence)
     ends = (_plain(text_in(fact["source"])), _plain(text_in(fact["target"])))
     return (fact_text != "" and (plain in fact_text or fact_text in plain)) or all(

@@ -1,4 +1,4 @@
-"""A Graphiti REST service, as a client and as a place where facts are."""
+"""A Graphiti REST service, as a client and as a fact store."""
 
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.service.store import open_service

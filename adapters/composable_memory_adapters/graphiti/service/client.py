@@ -1,7 +1,7 @@
-"""A client of the Graphiti REST service, `graph_service`: sends contents to it and asks it for facts.
+"""A client of the Graphiti REST service, `graph_service`: sends contents and searches facts.
 
-The service takes messages into a queue in its memory and reads them later; a message that was taken may
-still never become an episode. It knows no scores and, as it comes, no keys.
+The service queues messages in memory and reads them later; an accepted message may still never become an
+episode. It returns no scores and, by default, checks no keys.
 """
 
 import asyncio
@@ -54,14 +54,14 @@ DEFAULT_GROUP = "main"
 MAX_EPISODE_CHARS = 4000
 """A longer text is sent in parts."""
 PARSED_HERE_BYTES = 256 * 2**10
-"""A larger answer is parsed in a thread, where it holds nobody up."""
+"""A larger answer is parsed in a thread, so as not to block the event loop."""
 EXCERPT_BYTES = 4096
 REPLY_CHARS = 200
-"""How much of a reply stands in an error."""
+"""How much of a reply an error quotes."""
 KEEPALIVE_S = 3.0
-"""Its server closes a connection that idles for five seconds; ours lets go of it before."""
+"""The server closes a connection that idles for five seconds; ours is dropped before that."""
 NO_ROUTE = "Not Found"
-"""What the service says of an address it does not know, in contrast to a fact that is not there."""
+"""The service's reply for an unknown address, as opposed to a missing fact."""
 _FIXES = {
     FailureKind.UNREACHABLE: "start it, or correct memory.graphiti.base_url",
     FailureKind.BROKEN: "try again, and check its log",
@@ -84,7 +84,7 @@ _TAKEN = TakenMessages.model_validate_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceIngest:
-    """How many contents the service has taken, to read them later; those without a text are `skipped`."""
+    """How many contents the service accepted, to read later; those without text are `skipped`."""
 
     accepted: int
     skipped: int = 0
@@ -92,14 +92,13 @@ class ServiceIngest:
 
 
 class GraphitiClient:
-    """Asks the service at `base_url`, or at `server_host` and `service_port`.
+    """Connects to the service at `base_url`, or at `server_host` and `service_port`.
 
-    `timeout_ms` counts for each request as a whole. Every call raises a `BackendError` when it fails; an
-    empty answer means that there is nothing. Use it as `async with GraphitiClient(...)`, or close it.
+    `timeout_ms` limits each request as a whole. Every call raises a `BackendError` if it fails; an empty
+    answer means that there is nothing. Use it as `async with GraphitiClient(...)`, or close it.
 
-    `api_key` goes along as a bearer token and never stands in an error. Redirects are not followed: they
-    would take texts and key elsewhere. Several requests may go on at once; cancelling one closes its
-    connection.
+    `api_key` is sent as a bearer token and never appears in an error. Redirects are not followed: they would
+    send texts and key elsewhere. Requests may run concurrently; cancelling one closes its connection.
     """
 
     def __init__(
@@ -132,7 +131,7 @@ class GraphitiClient:
 
     @property
     def address(self) -> str:
-        """Return where the service is, without user and password."""
+        """Return the address of the service, without user and password."""
         parts = urlsplit(self._base)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -143,10 +142,10 @@ class GraphitiClient:
         group_id: str = DEFAULT_GROUP,
         trace_id: str | None = None,
     ) -> ServiceIngest:
-        """Send contents as episodes of a group, in their order; the service reads them later.
+        """Send contents as episodes of a group, in order; the service reads them later.
 
         Raises:
-            BackendError: none of them was taken, as far as is known.
+            BackendError: none of them was accepted, as far as is known.
         """
         now = self._clock()
         drafted = [
@@ -166,7 +165,7 @@ class GraphitiClient:
     async def send(
         self, group_id: str, drafts: Sequence[EpisodeDraft], *, on_sending: Callable[[], None] | None = None
     ) -> None:
-        """Send drafts to a group, in their order; `on_sending` is called just before the body goes out."""
+        """Send drafts to a group, in order; `on_sending` is called just before the body is sent."""
         body: dict[str, JsonValue] = {
             "group_id": _checked(group_id),
             "messages": [dict(as_message(draft, self._clock())) for draft in drafts],
@@ -189,7 +188,7 @@ class GraphitiClient:
     ) -> tuple[ServiceFact, ...]:
         """Return at most `limit` facts that answer a query, best first; a blank query has no facts.
 
-        Facts that hold no more are among them. The facts of several groups stand one group after the other.
+        Facts that no longer hold are included. With several groups, the results come group by group.
         """
         if not query.strip():
             return ()
@@ -200,7 +199,7 @@ class GraphitiClient:
             return await self._query(body, query, limit)
 
     async def episodes(self, group_id: str, *, last_n: int = 20) -> tuple[ServiceEpisode, ...]:
-        """Return the `last_n` episodes of a group by the time they were observed, the oldest first."""
+        """Return the last `last_n` episodes of a group by observation time, oldest first."""
         operation, query = "list episodes", {"last_n": str(last_n)}
         answer = await self._send(operation, f"episodes/{_checked(group_id)}", query=query)
         return await self._parsed(operation, answer, _EPISODES.validate_json, "a list of episodes")
@@ -208,24 +207,24 @@ class GraphitiClient:
     async def fact(self, fact_id: str) -> ServiceFact | None:
         """Return one fact, or None if the service finds none.
 
-        On FalkorDB it looks in one graph alone, that of its variable `FALKORDB_DATABASE`.
+        On FalkorDB the service only looks in one graph, that of its variable `FALKORDB_DATABASE`.
         """
         operation = "read a fact"
         body = await self._find(operation, f"entity-edge/{_quoted(fact_id)}")
         return None if body is None else await self._parsed(operation, body, _FACT, "a fact")
 
     async def forget(self, episode_id: str) -> bool:
-        """Remove an episode, and say whether it was there; the facts that were taken from it stay."""
+        """Remove an episode, and return whether it existed; the facts extracted from it stay."""
         path = f"episode/{_quoted(episode_id)}"
         return await self._find("forget an episode", path, method="DELETE") is not None
 
     async def forget_fact(self, fact_id: str) -> bool:
-        """Remove a fact, and say whether it was there."""
+        """Remove a fact, and return whether it existed."""
         path = f"entity-edge/{_quoted(fact_id)}"
         return await self._find("forget a fact", path, method="DELETE") is not None
 
     async def health(self) -> Health:
-        """Return whether the service answers; it does not look whether its database does. Never raises."""
+        """Return whether the service answers; it does not check its database. Never raises."""
         started = perf_counter()
         try:
             reply = await self._parsed("probe", await self._send("probe", "healthcheck"), _HEALTH, "a status")
@@ -241,7 +240,7 @@ class GraphitiClient:
         return health
 
     async def close(self) -> None:
-        """Close all connections; calling this again does nothing."""
+        """Close all connections; calling it again does nothing."""
         self._is_closed = True
         if self._http is not None:
             await self._http.close()
@@ -256,7 +255,7 @@ class GraphitiClient:
             failed = GraphitiQuery(query=preview, limit=limit, fact_count=0, error=ErrorInfo.of(error))
             self._ops_log.emit(failed, status="failure", backend=BACKEND_ID, duration_ms=_since(started))
             raise
-        # The service may bring more: its limit counts for each group, and concurrent searches share one.
+        # The service may return more: its limit is per group, and concurrent searches share one.
         facts = reply.facts[:limit]
         found = GraphitiQuery(
             query=preview,
@@ -287,7 +286,7 @@ class GraphitiClient:
     # --- requests -------------------------------------------------------------------------------------------
 
     async def _find(self, operation: str, path: str, *, method: str = "GET") -> bytes | None:
-        """Send a request; None where what it is about is not there, which is no error."""
+        """Send a request; return None if its subject does not exist, which is not an error."""
         try:
             return await self._request(HttpRequest(path=path, method=method, headers=self._bearer))
         except HttpFailure as failure:
@@ -309,10 +308,10 @@ class GraphitiClient:
         """Return the body of a successful answer.
 
         Raises:
-            BackendUnavailable: the service cannot be asked, or is in trouble itself.
-            BackendTimeout: the whole answer was not there in time.
-            BackendRejected: it refuses this very request, and will refuse it again.
-            BackendGarbled: the answer has no end.
+            BackendUnavailable: the service cannot be reached, or has a problem itself.
+            BackendTimeout: the complete answer did not arrive in time.
+            BackendRejected: it refuses this request, and would refuse it again.
+            BackendGarbled: the answer does not end.
         """
         request = HttpRequest(
             path=path,
@@ -326,14 +325,14 @@ class GraphitiClient:
             return await self._request(request)
         except HttpFailure as failure:
             error = self._error(operation, failure)
-        raise error  # outside of `except`: what the service said must not be in the chain of ours
+        raise error  # outside `except`: the service's reply must not be in the chain of our error
 
     async def _request(self, request: HttpRequest) -> bytes:
         async with self._opening:
             if self._is_closed:
                 raise HttpFailure(FailureKind.CLOSED, "is no longer asked: the client was closed")
             if self._http is None:
-                # Reading the trusted certificates takes its time.
+                # Loading the trusted certificates takes a while.
                 self._http = await asyncio.to_thread(self._open)
         return await self._http.send(request, read_whole)
 
@@ -349,7 +348,7 @@ class GraphitiClient:
     async def _parsed(self, operation: str, body: bytes, read: Reader[T], expected: str) -> T:
         try:
             return read(body) if len(body) <= PARSED_HERE_BYTES else await asyncio.to_thread(read, body)
-        except ValidationError:  # quotes the answer, so it must not be in the chain of ours
+        except ValidationError:  # quotes the answer, so it must not be in the chain of our error
             garbled = self._garbled(operation, body[:EXCERPT_BYTES], expected)
         raise garbled
 
@@ -375,19 +374,19 @@ class GraphitiClient:
         return BackendUnavailable(BACKEND_ID, problem, fix=fix, operation=operation)
 
     def _censored(self, reply: str) -> str:
-        """Return a reply: one line, without the key, not too long."""
+        """Return a reply on one line, without the key, shortened."""
         text = reply.replace(self._key, "***") if self._key else reply
         text = " ".join(redact(text).split())
         return text if len(text) <= REPLY_CHARS else f"{text[:REPLY_CHARS]}…"
 
 
 def _encoded(body: JsonValue) -> bytes:
-    # Half of a surrogate pair is no text in any encoding; the service would refuse the whole request.
+    # A lone surrogate cannot be encoded; the service would refuse the whole request.
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _checked(group_id: str) -> str:
-    """Return the id of a group; one with other characters would end the only worker of the service."""
+    """Return the id of a group; other characters would kill the service's only worker."""
     if not _GROUP.fullmatch(group_id):
         raise ValueError(f"group {group_id!r} has characters other than letters, digits, '-' and '_'")
     return group_id

@@ -1,7 +1,6 @@
-"""Episodes of the graph service by their time or id.
+"""Looks up episodes of the graph service by time or id.
 
-The service returns nothing but the last so many episodes of a group, and says nothing of what became of a
-message.
+The service only returns the last n episodes of a group, and does not say what became of a message.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.service.messages import ServiceEpisode
 
 STEPS = (100, 1000, 4000)
-"""How far back one looks, in episodes; each step only if the one before does not reach."""
+"""How far back to look, in episodes; each step is only taken if the one before was not enough."""
 STEPS_FOR_ORIGINS = STEPS[:2]
 MAX_ORIGINS = 20_000
 
@@ -23,7 +22,7 @@ Found = Sequence[ServiceEpisode]
 
 
 async def episodes_since(client: GraphitiClient, group_id: str, moment: datetime) -> Found:
-    """Return the episodes of a group that were observed at `moment` or later, or the last of very many."""
+    """Return the episodes of a group observed at `moment` or later, at most the last few thousand."""
     return await _back(
         client,
         group_id,
@@ -33,9 +32,9 @@ async def episodes_since(client: GraphitiClient, group_id: str, moment: datetime
 
 
 async def episode_of(client: GraphitiClient, group_id: str, own_id: str) -> ServiceEpisode | None:
-    """Return the last episode with this id, as far back as one looks.
+    """Return the latest episode with this id, within the range of `STEPS`.
 
-    It may be the service's id, the content's, or the one that we know the content by in its group.
+    The id may be the service's, the content's, or the one derived from the content's id in its group.
     """
     found = await _back(
         client, group_id, STEPS, until=lambda found: any(_is(one, group_id, own_id) for one in found)
@@ -44,15 +43,15 @@ async def episode_of(client: GraphitiClient, group_id: str, own_id: str) -> Serv
 
 
 async def episodes_of(client: GraphitiClient, group_id: str, own_id: str) -> Found:
-    """Return all episodes with this id, of whichever kind: a content that was changed has several."""
+    """Return all episodes with this id, of any kind: a content that was changed has several."""
     found = await _back(client, group_id, STEPS, until=lambda _: False)
     return [one for one in found if _is(one, group_id, own_id)]
 
 
 class Origins:
-    """Knows where episodes were taken from; asks the service only for those that it has not met.
+    """Caches the origins of episodes; asks the service only for unknown ones.
 
-    An episode comes to the graph before its facts do, so one that is not found is not asked for again.
+    An episode is in the graph before its facts, so one that is not found is never requested again.
     """
 
     def __init__(self, client: GraphitiClient) -> None:
@@ -61,7 +60,7 @@ class Origins:
         self._asking = asyncio.Lock()
 
     async def of(self, group_id: str, episode_ids: Iterable[str]) -> Mapping[str, Origin]:
-        """Return the origins of episodes, where they have one."""
+        """Return the origins of those episodes that have one."""
         wanted = list(dict.fromkeys(episode_ids))
         async with self._asking:
             missing = {one for one in wanted if (group_id, one) not in self._known}
@@ -79,7 +78,7 @@ class Origins:
         )
 
     def _remember(self, group_id: str, missing: set[str], found: Found) -> None:
-        # The wanted ones go in last, so that a small remainder of the room is theirs.
+        # The requested ones go in last, so that they are the last to be evicted.
         new = {one.uuid: origin_of(one.source_description) for one in found}
         for one in (*new.keys() - missing, *missing):
             self._known[group_id, one] = new.get(one)

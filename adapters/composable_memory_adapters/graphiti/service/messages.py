@@ -1,4 +1,4 @@
-"""What goes over the wire to and from the graph service; what is new in its answers is passed over."""
+"""The messages to and from the graph service; unknown fields in its answers are ignored."""
 
 import re
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class _Reply(BaseModel):
 
 
 class ServiceFact(_Reply):
-    """A fact as the service tells it. The entities have ids alone; the service does not tell their names."""
+    """A fact from the service. It gives only the ids of the entities, not their names."""
 
     uuid: str
     name: str = ""
@@ -44,7 +44,7 @@ class ServiceFact(_Reply):
 
 
 class ServiceEpisode(_Reply):
-    """An episode as the service tells it; `name` is the id of the content, where we sent it."""
+    """An episode from the service; `name` is the id of the content, if we sent it."""
 
     uuid: str
     group_id: str = ""
@@ -64,23 +64,23 @@ class FoundFacts(_Reply):
 
 
 class TakenMessages(_Reply):
-    """The answer to messages: they wait in the memory of the service, nothing more."""
+    """The answer to messages: they are queued in the service's memory, nothing more."""
 
     success: bool
     message: str = ""
 
 
 class HealthReply(_Reply):
-    """What the service says of itself."""
+    """The service's answer to a health check."""
 
     status: str
 
 
 def as_message(draft: EpisodeDraft, now: datetime) -> Mapping[str, JsonValue]:
-    """Return a draft as the service takes it.
+    """Convert a draft to a message of the service.
 
-    It never has a `uuid`: the service looks for an episode with it, finds none, and its only worker ends; so
-    the id of the content is the name.
+    It never has a `uuid`: the service would look for an episode with it, find none, and its only worker would
+    die; so the id of the content is the name.
     """
     return {
         "name": draft.content.id,
@@ -93,21 +93,21 @@ def as_message(draft: EpisodeDraft, now: datetime) -> Mapping[str, JsonValue]:
 
 
 def dated(draft: EpisodeDraft, now: datetime) -> datetime:
-    """Return the time that an episode is sent with.
+    """Return the time to send with an episode.
 
-    The service shows no episodes from the future, so what claims to be one is dated when it reached us.
+    The service shows no episodes from the future, so one that claims to be gets the time when it reached us.
     """
     observed_at, ingested_at, now = in_utc(draft.observed_at), in_utc(draft.ingested_at), in_utc(now)
     return observed_at if observed_at <= now else min(ingested_at, now)
 
 
 def message_key(name: str, text: str) -> str:
-    """Return what tells a message from all others: its name and its words."""
+    """Return the key that identifies a message: its name and its words."""
     return "\n".join((name, " ".join(text.split())))
 
 
 def as_fact(group_id: str, found: ServiceFact) -> Fact:
-    """Return a fact of a group as ours; its entities are named by their ids."""
+    """Convert a fact of a group to our type; its entities are named by their ids."""
     return Fact(
         id=found.uuid,
         group_id=group_id,
@@ -124,7 +124,7 @@ def as_fact(group_id: str, found: ServiceFact) -> Fact:
 
 
 def as_episode(group_id: str, found: ServiceEpisode) -> Episode:
-    """Return an episode of a group as ours; who said it, if anybody, is in the metadata."""
+    """Convert an episode of a group to our type; the speaker, if any, is in the metadata."""
     text, speaker = _told(found.content)
     return Episode(
         id=found.uuid,
@@ -141,7 +141,7 @@ def as_episode(group_id: str, found: ServiceEpisode) -> Episode:
 
 
 def _told(content: str) -> tuple[str, Mapping[str, JsonValue]]:
-    """Return a text and who said it; the service keeps both as one line."""
+    """Split a text from its speaker; the service stores both on one line."""
     match = _SPEAKER.match(content)
     if match is None:
         return content, {}
@@ -153,7 +153,7 @@ _SPEAKER = re.compile(r"(?P<role>[^\n()]{0,200})\((?P<type>user|assistant|system
 
 
 def _role_type(draft: EpisodeDraft) -> RoleType:
-    """Return whose word a content counts as: a note is nobody's message."""
+    """Return the role type of a content: a note is nobody's message."""
     match draft.content.metadata.get("role"):
         case "assistant":
             return "assistant"
@@ -165,7 +165,7 @@ def _role_type(draft: EpisodeDraft) -> RoleType:
 
 
 def _role(content: MemoryContentObject) -> str | None:
-    """Return the speaker's name; the service writes it before a bracket, so it may hold none."""
+    """Return the speaker's name; the service writes it before a bracket, so it must not contain one."""
     actor = content.provenance.actor_id if content.provenance else None
     name = " ".join(re.sub(r"[()\0]", " ", actor or "").split())
     return name[:200].rstrip() or None

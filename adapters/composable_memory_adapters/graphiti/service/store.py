@@ -1,4 +1,4 @@
-"""A Graphiti REST service as a store of facts: finds, scores, adds and forgets through its client."""
+"""A Graphiti REST service as a fact store: searches, scores, adds and forgets through its client."""
 # ruff: noqa: ARG002 - the arguments are those of `FactStore`
 
 import asyncio
@@ -53,12 +53,12 @@ from composable_memory_adapters.graphiti.service.messages import (
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
 CANDIDATES = 50
-"""Least number of facts that are asked for: a smaller answer is the beginning of a larger one."""
+"""The fewest facts requested: a smaller answer is a prefix of a larger one."""
 MOST_WORDS = 48
-"""Of a longer question only the beginning is asked; above 63 words the service looks for no word at all."""
+"""Longer questions are truncated to this many words; above 63 the service searches for none."""
 EPISODES_FOR_FACTS = 200
 AT_ONCE = 4
-"""Most requests that one call has under way."""
+"""The most concurrent requests of one call."""
 BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 T = TypeVar("T")
@@ -66,14 +66,14 @@ R = TypeVar("R")
 
 
 class ServiceStore:
-    """Facts behind a client, which it closes; `group` is the one that `health` tries a search in.
+    """Facts behind a client, which it closes; `health` tries a search in `group`.
 
-    The service takes episodes and reads them later, and says nothing of what became of them. So `add` is
-    certain only of those that it finds among the episodes; it sends the others, and `episodes` shows whether
-    they have arrived. Whoever calls it again before sends them again, but for those of which a call that was
-    cut off did not learn whether they were taken: they count as sent once.
+    The service accepts episodes and reads them later, without saying what became of them. So `add` is certain
+    only of those it finds among the episodes; it sends the others, and `episodes` shows whether they have
+    arrived. Calling it again before then sends them again, except those that an interrupted call may have
+    sent already: they count as sent once.
 
-    The service names entities by their ids alone: `source` and `target` of its facts are such ids.
+    The service names entities only by id: `source` and `target` of its facts are ids.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class ServiceStore:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._unanswered: set[tuple[str, str]] = set()
 
-    # --- asking ---------------------------------------------------------------------------------------------
+    # --- searching ------------------------------------------------------------------------------------------
 
     async def search(self, question: Question) -> FactAnswer:
-        """Return the facts that answer; without their origins if the service does not tell its episodes."""
+        """Return the facts that answer; without origins if the service does not return its episodes."""
         if not question.text.strip():
             return FactAnswer()
         found = await _each(question.groups, lambda group_id: self._scored(group_id, question))
@@ -103,7 +103,7 @@ class ServiceStore:
         return FactAnswer(facts=tuple(scored), degraded=degraded, engines={"facts": "service"})
 
     async def fact(self, group_id: str, fact_id: str) -> Fact | None:
-        """Return one fact; None also where the service cannot look into the graph of the group."""
+        """Return one fact; None also if the service cannot read the graph of the group."""
         found = await self._client.fact(fact_id)
         if found is None:
             return None
@@ -111,7 +111,7 @@ class ServiceStore:
         return facts[0]
 
     async def history(self, fact: Fact) -> Sequence[Fact]:
-        """Return the facts like this one, of the same entity and relation, oldest first."""
+        """Return the known facts of the same entity and relation, oldest first."""
         found = await self._asked(fact.group_id, fact.text, CANDIDATES)
         alike = {one.id: one for one in found if (one.source, one.relation) == (fact.source, fact.relation)}
         return sorted({**alike, fact.id: fact}.values(), key=since)
@@ -125,7 +125,7 @@ class ServiceStore:
         current_at: datetime | None,
         limit: int,
     ) -> Sequence[Fact]:
-        """Return facts, the newest first: what a search for `about` finds, else of the last episodes."""
+        """Return facts, newest first: those found for `about`, or else those of the last episodes."""
         if about is None:
             found = await _each(groups, self._of_last_episodes)
         else:
@@ -140,23 +140,23 @@ class ServiceStore:
         return facts
 
     async def episodes(self, groups: Sequence[str], *, limit: int, place: str = "") -> Sequence[Episode]:
-        """Return episodes, the latest observed first; the service cannot look for those of a place."""
+        """Return episodes, latest observed first; the service cannot filter by place."""
         found = await _each(groups, lambda group_id: self._last_episodes(group_id, limit))
         every = [one for episodes in found for one in episodes]
         return sorted(every, key=lambda one: one.observed_at or BEFORE_ALL, reverse=True)[:limit]
 
     async def episode(self, group_id: str, episode_id: str) -> Episode | None:
-        """Return one episode, by the graph's id or the content's; only the last thousands can be found."""
+        """Return one episode, by the graph's or the content's id, among the last few thousand."""
         found = await episode_of(self._client, group_id, episode_id)
         return None if found is None else as_episode(group_id, found)
 
     # --- changing -------------------------------------------------------------------------------------------
 
     async def add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
-        """Send the drafts that are not there, in their order; those that may have been taken count as sent.
+        """Send the missing drafts in order; those that may already have been accepted count as sent.
 
         Raises:
-            BackendUnavailable: it cannot be asked.
+            BackendUnavailable: the service cannot be reached.
             BackendRejected: it refuses the messages.
         """
         async with self._turns[group_id]:
@@ -169,13 +169,13 @@ class ServiceStore:
         return Added(certain=not missing)
 
     async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
-        """Remove an episode, and the facts that it alone supports; entities without facts stay.
+        """Remove an episode, and the facts that only it supports; entities without facts stay.
 
-        Of a content that was changed, all episodes go.
+        If a content was changed, all its episodes are removed.
 
         Raises:
-            BackendRejected: the service shows the episode but does not find it, as on FalkorDB outside of the
-                graph that it is set up for.
+            BackendRejected: the service shows the episode but does not find it, as on FalkorDB outside the
+                graph it is configured for.
         """
         async with self._turns[group_id]:
             episodes = await episodes_of(self._client, group_id, episode_id)
@@ -186,14 +186,14 @@ class ServiceStore:
                 await self._forget_episode(group_id, one)
         return Forgotten(episode_id=episodes[-1].uuid, facts=facts, entities=0) if episodes else None
 
-    # --- being there ----------------------------------------------------------------------------------------
+    # --- status ---------------------------------------------------------------------------------------------
 
     def describe(self) -> Mapping[str, str]:
-        """Return what the place is, and its address."""
+        """Return the kind of store, and its address."""
         return {"kind": "graphiti-service", "address": self._client.address}
 
     async def health(self) -> Health:
-        """Return whether the service answers, and can look into its database."""
+        """Return whether the service answers, and can query its database."""
         health = await self._client.health()
         if not health.ok:
             return health
@@ -204,57 +204,57 @@ class ServiceStore:
         return health
 
     async def close(self) -> None:
-        """Close the client; calling this again does nothing."""
+        """Close the client; calling it again does nothing."""
         await self._client.close()
 
-    # --- what a service has no way for ----------------------------------------------------------------------
+    # --- not supported by the service -----------------------------------------------------------------------
 
     async def entities(
         self, groups: Sequence[str], *, named: str | None, limit: int
     ) -> Sequence[GraphEntity]:
-        """Refuse: the service tells the ids of entities alone."""
+        """Refuse: the service only returns the ids of entities."""
         _refuse("list entities, which a Graphiti service does not provide")
 
     async def neighbourhood(
         self, groups: Sequence[str], entity: str | None, *, depth: int, limit: int
     ) -> Neighbourhood:
-        """Refuse: the service tells the ids of entities alone."""
+        """Refuse: the service only returns the ids of entities."""
         _refuse("show a neighbourhood, since a Graphiti service does not list its entities")
 
     async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
-        """End nothing: the service sets no times, its model ends what a later episode contradicts."""
+        """Do nothing: the service sets no times; its model ends what a later episode contradicts."""
         return 0
 
     async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
-        """Refuse: the service changes no episodes."""
+        """Refuse: the service cannot change episodes."""
         _refuse("merge episodes, which a Graphiti service does not do")
 
     async def episode_ids(self, group_id: str) -> EpisodeIds | None:
-        """Return None: the service shows the last episodes alone."""
+        """Return None: the service only shows the last episodes."""
         return None
 
     async def scrub(self) -> str:
-        """Return that what the service keeps of what was removed is for its owner to delete."""
+        """Return a note that removed content in the service's files is for its owner to delete."""
         return "the logs, journals and backups of the Graphiti service belong to its owner"
 
     async def counts(self, groups: Sequence[str]) -> Counts:
-        """Return nothing known: the service does not count."""
+        """Return unknown counts: the service does not count."""
         return Counts()
 
     async def refresh(self, groups: Sequence[str], *, force: bool) -> Sequence[str]:
         """Do nothing: indexes and vectors are the service's own."""
         return ()
 
-    # --- inside ---------------------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------
 
     async def _asked(self, group_id: str, text: str, limit: int) -> list[Fact]:
         query = " ".join(text.split()[:MOST_WORDS])
-        # One group at a time: the service does not say which group a fact is of.
+        # One group at a time: the service does not say which group a fact is from.
         found = await self._client.query_hybrid(query=query, limit=limit, group_ids=[group_id])
         return [as_fact(group_id, one) for one in found]
 
     async def _scored(self, group_id: str, question: Question) -> list[ScoredFact]:
-        """Score facts; those that do not hold at the time asked about come lower."""
+        """Score facts; those that do not hold at the time asked about score lower."""
         words = question_words(question.text)
         found = await self._asked(group_id, question.text, max(CANDIDATES, question.limit))
         return [
@@ -294,7 +294,7 @@ class ServiceStore:
         return [as_episode(group_id, one) for one in await self._client.episodes(group_id, last_n=limit)]
 
     async def _there(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> frozenset[str]:
-        """Return the keys of the episodes that are as old as these drafts or younger."""
+        """Return the keys of the episodes that are at least as recent as these drafts."""
         now = self._clock()
         oldest = min((dated(draft, now) for draft in drafts), default=None)
         found = [] if oldest is None else await episodes_since(self._client, group_id, oldest)
@@ -313,7 +313,7 @@ class ServiceStore:
             raise
 
     async def _forget_fact(self, fact_id: str, gone: set[str]) -> bool:
-        """Remove a fact that nothing but these episodes supports, and say whether it was one."""
+        """Remove a fact if only these episodes support it; return whether it was removed."""
         fact = await self._client.fact(fact_id)
         if fact is None or not fact.episodes or not gone.issuperset(fact.episodes):
             return False
@@ -326,7 +326,7 @@ class ServiceStore:
 
 
 def _refuse(operation: str) -> NoReturn:
-    """Raise the error for something that a service has no way for; `operation` names it and says why."""
+    """Raise the error for an unsupported operation; `operation` names it and says why."""
     raise UnsupportedOperation(BACKEND_ID, operation)
 
 
@@ -342,7 +342,7 @@ def _episodes_of(facts: Sequence[Fact], group_id: str) -> list[str]:
 
 
 async def _each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> tuple[R, ...]:
-    """Ask for each item, a few at once; the first failure ends the others and is raised."""
+    """Call `ask` for each item, a few at once; the first failure cancels the others and is raised."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def asked(item: T) -> R:
@@ -353,14 +353,14 @@ async def _each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> tuple[R
 
 
 TIMEOUT_MS = 60_000
-"""Longest wait for one reply; a search is given less, by the deadline of the backend."""
+"""The longest wait for one reply; a search gets less, by the deadline of the backend."""
 
 
 @asynccontextmanager
 async def open_service(settings: GraphitiSettings, services: BackendServices) -> AsyncIterator[ServiceStore]:
-    """Yield the service that the settings name; it is reached when it is first needed.
+    """Yield the configured service; it is connected to on first use.
 
-    What it is asked is not logged here: whoever asks the store does that.
+    Requests are not logged here: the caller of the store does that.
     """
     client = GraphitiClient(
         base_url=settings.service_url,

@@ -1,1 +1,1 @@
-"""From contents to facts: the durable queue, and what works through it."""
+"""Writes entities, facts and episodes to the graph, and works out when each fact holds."""

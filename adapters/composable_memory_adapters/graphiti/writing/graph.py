@@ -1,4 +1,4 @@
-"""The graph of one group, as ingesting writes it: entities, facts in their time, and their episodes."""
+"""The graph of one group, as ingestion writes it: entities, facts with their validity times, and episodes."""
 
 import asyncio
 import re
@@ -40,17 +40,17 @@ from composable_memory_adapters.graphiti.writing.superseding import (
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FILTERED = 10
-"""So many times the nodes that are asked for are looked at where a filter drops some of them."""
+"""With a filter, this many times the requested nodes are read, since the filter drops some of them."""
 JOINS = {"falkordb": "|", "neo4j": " OR "}
 
 _WORD = re.compile(r"\w+")
 
 
 class GraphitiGraph:
-    """A `GraphAdapter` over one group of a database; whatever is written twice is there once.
+    """A `GraphAdapter` over one group of a database; writing the same thing twice stores it once.
 
-    Without an embedder, or with one whose vectors do not fit to those of the group, what is written has no
-    vectors; `reembed` gives them to it. `locks` is shared by all that write to the database.
+    Without an embedder, or if its vectors do not fit those of the group, records are written without vectors;
+    `reembed` adds them. All writers to the database share `locks`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class GraphitiGraph:
         self._repository = GroupRepository(database, group_id, embedder)
 
     async def upsert_nodes(self, nodes: Sequence[GraphNode]) -> None:
-        """Store entities, replacing those with the same id, and link them to the episodes that name them."""
+        """Store entities, replacing those with the same id, and link them to episodes that mention them."""
         now = self._clock()
         wanted = {record.uuid: record for record in (entity_of(node, self._group_id, now) for node in nodes)}
         async with self._lock:
@@ -85,18 +85,18 @@ class GraphitiGraph:
                 for episode in texts_in(node.properties.get("episodes"))
             ]
             await self._repository.link(mentions, now)
-            # Another Tom may make two people of Tom and Tom Okafor, or a full name one of two.
+            # Another Tom may split Tom and Tom Okafor into two people, and a full name may join two into one.
             namesakes = await self._repository.namesakes({one.uuid for one in changed})
             await self._repository.settle_people(namesakes, now)
 
     async def upsert_edges(self, edges: Sequence[GraphEdge]) -> None:
-        """Store facts between entities that are there, and settle until when each holds.
+        """Store facts between existing entities, and work out when each of them ends.
 
-        A known fact keeps its episodes and gets further ones; the earliest start counts. One that has ended
-        and is stated for a later time begins anew, as a fact of its own with the same id.
+        A known fact keeps its episodes and gains the new ones; the earliest start counts. A fact that has
+        ended and is stated again for a later time becomes a separate fact with the same id.
 
         Raises:
-            BackendRejected: an entity is not there.
+            BackendRejected: an entity does not exist.
         """
         async with self._lock:
             stated = await self._records_of(edges)
@@ -104,11 +104,11 @@ class GraphitiGraph:
             known |= await self._repository.kin_of(stated)
             several = (one for one in known.values() if len(one.told) > 1)
             retired = await self._repository.retirements({uuid for one in several for uuid in one.episodes})
-            # Of a thousand facts it takes a second.
+            # This takes a second for a thousand facts.
             full = await self._repository.full_names([*stated, *known.values()])
             await self._store(await asyncio.to_thread(self._changes, stated, known, retired, full))
             await self._point_to_episodes(stated)
-            # Between Tom and Tom Okafor there is something: they are two.
+            # A fact between Tom and Tom Okafor proves that they are two people.
             ends = [(one.source_id, one.target_id) for one in edges if one.source_id != one.target_id]
             two = [end for pair in ends if len({end.partition(" ")[0] for end in pair}) == 1 for end in pair]
             await self._repository.settle_people(
@@ -116,10 +116,10 @@ class GraphitiGraph:
             )
 
     async def query(self, query: GraphQuery) -> GraphQueryResult:
-        """Return the named entities, then those whose name or text has a word of the query, and their facts.
+        """Return the named entities, then those with a word of the query in name or text, and their facts.
 
-        `filters` keeps nodes whose properties have the given values. Of edges alone, those are returned that
-        may answer: by words, by names and parts of them, and by their likeness to the vector.
+        `filters` keeps nodes whose properties have the given values. If only edges are wanted, return those
+        that may answer: by words, by names and parts of names, and by similarity to the vector.
         """
         if query.edges_only:
             now = query.now or self._clock()
@@ -138,19 +138,19 @@ class GraphitiGraph:
         return await self._database.health()
 
     async def save_episodes(self, drafts: Sequence[EpisodeDraft]) -> None:
-        """Store episodes; one that was retired and is stored again holds again, with its facts."""
+        """Store episodes; storing a retired one again restores it and its facts."""
         async with self._lock:
             await self._save_episodes(drafts)
 
     async def mark_as_read(self, episode_ids: Sequence[str]) -> None:
-        """Mark episodes as completely stored; without the mark they count as interrupted."""
+        """Mark episodes as completely stored; unmarked ones count as interrupted."""
         async with self._lock:
             await self._repository.change(
                 graph_statements.MARK_AS_READ, {"uuids": episode_ids}, at=self._clock()
             )
 
     async def retire(self, episode_ids: Sequence[str], *, at: datetime) -> int:
-        """Invalidate, as of `at`, facts supported only by retired episodes; return their number."""
+        """Invalidate, as of `at`, facts that only retired episodes support; return their number."""
         async with self._lock:
             return await self._repository.retire(episode_ids, at, self._clock())
 
@@ -160,13 +160,13 @@ class GraphitiGraph:
             await self._repository.restore(episode_ids, self._clock())
 
     async def merge_episodes(self, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
-        """Put one episode in the place of several; their facts stay and point to it."""
+        """Replace several episodes by one; their facts stay and point to it."""
         async with self._lock:
             await self._save_episodes([merged])
             await self._repository.move_facts(episode_ids, merged.id, self._clock())
 
     async def as_stated(self, edges: Sequence[GraphEdge], episode_ids: Sequence[str]) -> list[GraphEdge]:
-        """Return edges; what one of these episodes states in other words becomes the fact that is there."""
+        """Return edges; rewordings of facts that these episodes state become the known facts."""
         known = (await self._repository.facts_of(episode_ids)).values()
         same = {(one.source, one.relation, one.target): one for one in known if one.invalid_at is None}
         return [
@@ -184,12 +184,12 @@ class GraphitiGraph:
         return graph_id(self._group_id, edge.source_id), edge.type, graph_id(self._group_id, edge.target_id)
 
     async def forget(self, episode_id: str) -> Forgotten | None:
-        """Remove an episode, named by its UUID or its content's id, with what only it supports."""
+        """Remove an episode, by its UUID or its content's id, and everything that only it supports."""
         async with self._lock:
             return await self._repository.forget(episode_id, self._clock())
 
     async def reembed(self) -> None:
-        """Give vectors to what has none, after a change of the embedder to everything."""
+        """Add missing vectors; after a change of the embedder, replace all of them."""
         if self._embedder is not None:
             async with self._lock:
                 await embed_anew(self._database, self._group_id, self._embedder)
@@ -213,7 +213,7 @@ class GraphitiGraph:
         retired: Mapping[str, datetime],
         full: Mapping[str, str],
     ) -> "_Changes":
-        """Return what statements change; episodes in `retired` support none, `full` has ids of full names."""
+        """Return what statements change; `retired` episodes support nothing, `full` has ids of full names."""
         after = dict(known)
         same = _by_own_id(known.values())
         for one in (part for whole in stated for part in by_episode(whole)):
@@ -274,10 +274,10 @@ class GraphitiGraph:
 
 
 class SummarisedGraph:
-    """A graph that is told the facts of a summary: what it says anew of what it covers stays one fact."""
+    """A graph for the facts of a summary, which it matches to the facts of the episodes covered."""
 
     def __init__(self, inner: GraphAdapter, graph: GraphitiGraph, covered: Sequence[str]) -> None:
-        """Hand everything to `inner`; `graph` has the episodes `covered`."""
+        """Forward everything to `inner`; `graph` has the `covered` episodes."""
         self._inner = inner
         self._graph = graph
         self._covered = covered
@@ -287,17 +287,17 @@ class SummarisedGraph:
         await self._inner.upsert_nodes(nodes)
 
     async def upsert_edges(self, edges: Sequence[GraphEdge]) -> None:
-        """Store facts, those that are known from what is covered as one more episode of these."""
+        """Store facts; those already known from the covered episodes gain the new episode."""
         await self._inner.upsert_edges(await self._graph.as_stated(edges, self._covered))
 
     async def query(self, query: GraphQuery) -> GraphQueryResult:
-        """Ask the graph."""
+        """Query the graph."""
         return await self._inner.query(query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Changes:
-    """What to store: facts anew, of some nothing but their times; those that `moved` are removed before."""
+    """What to store: whole facts, and facts with changed times only; `moved` ones are removed first."""
 
     moved: Sequence[str]
     changed: Sequence[FactRecord]
@@ -318,7 +318,7 @@ class _Changes:
 
 
 def _changed_entities(wanted: dict[str, EntityRecord], known: dict[str, EntityRecord]) -> list[EntityRecord]:
-    """Return the entities that are new or have changed; these keep the time they were first stored."""
+    """Return the entities that are new or changed; these keep the time they were first stored."""
     dated = [
         replace(one, created_at=known[uuid].created_at) if uuid in known else one
         for uuid, one in wanted.items()
@@ -334,7 +334,7 @@ def _by_own_id(facts: Iterable[FactRecord]) -> dict[str, dict[str, FactRecord]]:
 
 
 def _without_times(fact: FactRecord) -> FactRecord:
-    """Return a fact without what `set_times` stores of it."""
+    """Return a fact without the fields that `set_times` stores."""
     return replace(fact, invalid_at=None, expired_at=None, retired_at=None)
 
 

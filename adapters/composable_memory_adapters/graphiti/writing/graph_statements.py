@@ -1,10 +1,10 @@
-"""The statements of writing, beside those of graphiti-core.
+"""The write statements that are not part of graphiti-core.
 
-UUIDs are unique over all groups, so a statement that has them does not name the group. In FalkorDB a
-condition on the group of a relationship would do harm: the index over it holds the whole graph, and a pattern
-without a direction then finds only half of what is there. For the same reason a name is compared by
-`toString`, which keeps the index over names away: what a few entities say is less than all of one name. What
-may become NULL has a SET of its own behind a WITH: of several in one, FalkorDB 4.16 removes the wrong ones.
+UUIDs are unique across groups, so statements that use them do not name the group. In FalkorDB a condition on
+the group of a relationship would do harm: its index covers the whole graph, and a pattern without a direction
+then finds only half of the matches. For the same reason names are compared through `toString`, which bypasses
+the name index: a few entities have fewer facts than everyone with one name. Whatever may become NULL has its
+own SET after a WITH: of several in one SET, FalkorDB 4.16 removes the wrong ones.
 """
 
 from composable_memory_adapters.graphiti.reading.namesakes import KINDS
@@ -50,7 +50,7 @@ MATCH (s)-[e:RELATES_TO]->(t) WHERE toString(e.name) = pair.relation
     OR coalesce(e.exclusive, false) OR coalesce(e.ends, false))
 RETURN {FACT}
 """
-# The range of names is looked up in their index.
+# The range condition uses the index on names.
 NAMESAKES = f"""
 UNWIND $uuids AS uuid MATCH (one:Entity {{uuid: uuid}})
 WITH DISTINCT split(one.name, ' ')[0] AS first, one.group_id AS group

@@ -1,4 +1,4 @@
-"""Reads and changes entities, facts and episodes of one group, in statements of bounded size."""
+"""Reads and changes the entities, facts and episodes of one group, in statements of bounded size."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class GroupRepository:
-    """The records of one group. Those who change what they have read hold the lock of the group."""
+    """The records of one group. Callers that change what they have read must hold the group's lock."""
 
     def __init__(self, database: CypherDatabase, group_id: str, embedder: EmbedderAdapter | None) -> None:
         self.database = database
@@ -42,40 +42,40 @@ class GroupRepository:
         self._savers: dict[bool, Saver] = {}
 
     async def entities(self, uuids: Iterable[str]) -> dict[str, EntityRecord]:
-        """Return entities by their UUIDs, as far as they are there."""
+        """Return entities by UUID; missing ones are left out."""
         rows = await self.rows(graph_statements.ENTITIES, uuids=list(uuids))
         return {record.uuid: record for record in map(entity_record, rows)}
 
     async def facts(self, uuids: Iterable[str]) -> dict[str, FactRecord]:
-        """Return facts by their UUIDs, as far as they are there."""
+        """Return facts by UUID; missing ones are left out."""
         return _by_uuid(await self.rows(graph_statements.FACTS, uuids=list(uuids)))
 
     async def facts_of(self, episodes: Iterable[str]) -> dict[str, FactRecord]:
-        """Return the facts that any of these episodes state."""
+        """Return the facts stated by any of these episodes."""
         return _by_uuid(await self.rows(graph_statements.FACTS_OF_EPISODES, uuids=list(episodes)))
 
     async def kin_of(
         self, facts: Iterable[FactRecord], *, gone: Collection[str] = ()
     ) -> dict[str, FactRecord]:
-        """Return what says when facts end, and what they end, with the facts that are the same.
+        """Return the given facts in all their periods, the facts that may end them, and those they may end.
 
-        That is all of a relation that is exclusive, or has one holder. Of any other, between the same two
-        entities, it is what says that something ended, and all that a fact of this kind may end: many may
-        stand beside each other.
+        For an exclusive relation, or one with a single holder, these are all its facts. For any other
+        relation they are, between the same two entities, the statements that something ended and the facts
+        that these may end: many facts may hold side by side.
         """
         facts = list(facts)
         facts = [*under_both_names(facts, await self.full_names(facts, gone=gone))]
         found = await self._kin(facts)
-        # What another statement made exclusive ends by facts that were not looked for yet.
+        # A fact that another statement made exclusive may be ended by facts not read so far.
         asked = {_pair(one) for one in facts}
         further = [one for one in found.values() if one.exclusive and _pair(one) not in asked]
         return found | await self._kin(further)
 
     async def full_names(self, facts: Iterable[FactRecord], *, gone: Collection[str] = ()) -> dict[str, str]:
-        """Return by the first name the full name of each person in facts that may end others, as ids.
+        """Return the full name for the first name of each person in facts that may end others, as entity ids.
 
-        That is one person where nobody else is called so, leaving out entities that are `gone`, and no fact
-        is between the two.
+        The two are one person if nobody else has that first name, ignoring entities that are `gone`, and no
+        fact connects the two.
         """
         able = (one for one in facts if one.exclusive or one.one_holder or one.ends)
         ids = sorted({end for one in able for end in (one.source, one.target)})
@@ -88,7 +88,7 @@ class GroupRepository:
         return full
 
     async def namesakes(self, entities: Collection[str]) -> list[str]:
-        """Return the other entities whose facts may have been, or be now, of one person with one of these."""
+        """Return the other entities that are, or were, possibly the same person as one of these."""
         people = by_first_name(await self.rows(graph_statements.NAMESAKES, uuids=sorted(entities)))
         others = ([id_ for row in rows if (id_ := str(row["id"])) not in entities] for rows in people)
         return [id_ for ids in others if len(ids) <= 2 for id_ in ids]
@@ -96,7 +96,7 @@ class GroupRepository:
     async def settle_people(
         self, entities: Sequence[str], now: datetime, *, gone: Collection[str] = ()
     ) -> None:
-        """Settle anew when facts about entities end, as if others were `gone`."""
+        """Work out again when facts about entities end, as if the `gone` entities did not exist."""
         facts = _by_uuid(await self.rows(graph_statements.ENDING_ABOUT, uuids=entities))
         if facts:
             await self._settle(facts.values(), now, gone=gone)
@@ -125,7 +125,7 @@ class GroupRepository:
         return _by_uuid([*rows, *await self.rows(graph_statements.OF_HOLDERS, pairs=holders)])
 
     async def rows(self, cypher: str, **lists: Sequence[object]) -> list[Row]:
-        """Run a statement that reads, for a list of any length."""
+        """Run a read statement for a list of any length."""
         ((name, items),) = lists.items()
         return [
             row
@@ -134,13 +134,13 @@ class GroupRepository:
         ]
 
     async def change(self, cypher: str, items: Mapping[str, Sequence[object]], **parameters: object) -> None:
-        """Run a statement that changes something, for a list of any length."""
+        """Run a write statement for a list of any length."""
         ((name, values),) = items.items()
         for batch in batches(values):
             await self.database.write(self.group_id, cypher, **{name: batch}, **parameters)
 
     async def set_times(self, facts: Iterable[FactRecord]) -> None:
-        """Store when facts hold, and nothing else of them."""
+        """Store only when facts hold."""
         rows = [
             {
                 "uuid": one.uuid,
@@ -154,10 +154,10 @@ class GroupRepository:
         await self.change(graph_statements.SET_TIMES, {"facts": rows})
 
     async def link(self, pairs: Iterable[tuple[str, str]], now: datetime) -> None:
-        """Store that episodes mention entities, by the UUIDs of both, as far as both are there."""
+        """Store which episodes mention which entities, as pairs of UUIDs; skip pairs with a missing one."""
         await (await self.saver()).save_mentions(pairs, now)
 
-    # --- episodes that are retired, restored, merged or forgotten ---
+    # --- retiring, restoring, merging and forgetting episodes ---
 
     async def _settle(
         self,
@@ -167,7 +167,7 @@ class GroupRepository:
         leaving: Collection[str] = (),
         gone: Collection[str] = (),
     ) -> None:
-        """Store when facts and related ones end, as follows from `facts` and what else stays."""
+        """Store when facts and related ones end, given `facts` and whatever else stays."""
         changed = {one.uuid: one for one in facts}
         kin = await self.kin_of(changed.values(), gone=gone)
         stored = {uuid: one for uuid, one in kin.items() if uuid not in leaving}
@@ -182,7 +182,7 @@ class GroupRepository:
         return await asyncio.to_thread(as_one_person, known, full, partial(with_ends, now=now))
 
     async def retire(self, episodes: Sequence[str], at: datetime, now: datetime) -> int:
-        """Retire episodes; return how many facts end since all episodes that support them are retired."""
+        """Retire episodes; return how many facts end because all their supporting episodes are retired."""
         await self.change(graph_statements.RETIRE_EPISODES, {"uuids": episodes}, at=at.isoformat())
         facts = [one for one in (await self.facts_of(episodes)).values() if one.retired_at is None]
         retired = await self.retirements({uuid for one in facts for uuid in one.episodes})
@@ -192,7 +192,7 @@ class GroupRepository:
         return len(ended)
 
     async def restore(self, episodes: Sequence[str], now: datetime) -> None:
-        """Undo `retire`, for episodes whose source says the same again."""
+        """Undo `retire` for episodes whose source says the same again."""
         retired = await self.retirements(episodes)
         if not retired:
             return
@@ -201,7 +201,7 @@ class GroupRepository:
         await self.change(graph_statements.RESTORE_EPISODES, {"uuids": sorted(retired)})
 
     async def move_facts(self, episodes: Sequence[str], merged: str, now: datetime) -> None:
-        """Let the facts and entities of several episodes point to one instead, and remove the several."""
+        """Repoint the facts and entities of several episodes to a merged one, and remove the several."""
         old = [one for one in episodes if one != merged]
         facts = await self.facts_of(old)
         await self.change(graph_statements.MOVE_FACTS, {"uuids": list(facts)}, episodes=old, merged=merged)
@@ -213,7 +213,7 @@ class GroupRepository:
         await self.change(graph_statements.DELETE_EPISODES, {"uuids": old})
 
     async def forget(self, episode_id: str, now: datetime) -> Forgotten | None:
-        """Remove an episode, the facts that only it supports, and the entities that nothing is left about."""
+        """Remove an episode, the facts that only it supports, and the entities left without any."""
         rows = await self.database.read(self.group_id, graph_statements.NAMED_EPISODES, id=episode_id)
         if not rows:
             return None
@@ -223,7 +223,7 @@ class GroupRepository:
         shared = [_without(one, uuid) for one in facts.values() if one.uuid not in lone]
         await self._settle([*shared, *await self._unsupported(shared)], now)
         await self.change(graph_statements.CUT_EPISODE, {"uuids": [one.uuid for one in shared]}, episode=uuid)
-        # What they ended is settled before they go: who tries again after a kill finds what they are kin to.
+        # Settle what they ended before they go, so that a retry after a kill still finds the related facts.
         await self._settle(await self._kin_without(lone), now, leaving=lone)
         await self._rejoin(await self._kin_without(lone), now)
         await self.change(graph_statements.DELETE_FACTS, {"uuids": list(lone)})
@@ -231,7 +231,7 @@ class GroupRepository:
         gone = [str(row["uuid"]) for row in orphans]
         await self.settle_people(await self.namesakes(gone), now, gone=gone)
         await self.change(graph_statements.DELETE_ENTITIES, {"uuids": gone})
-        # The episode goes last: what is left of an attempt that was cut off is removed by the next one.
+        # The episode goes last, so that the next attempt removes the remains of an interrupted one.
         await self.change(graph_statements.DELETE_EPISODES, {"uuids": [uuid]})
         return Forgotten(episode_id=uuid, facts=len(lone), entities=len(orphans))
 
@@ -239,7 +239,7 @@ class GroupRepository:
         return [one for one in (await self.kin_of(lone.values())).values() if one.uuid not in lone]
 
     async def _rejoin(self, kin: Iterable[FactRecord], now: datetime, *, gone: Collection[str] = ()) -> None:
-        """Store as one what is told apart by nothing any more."""
+        """Store periods as one fact if nothing separates them any more."""
         facts = {one.uuid: one for one in kin}
         parts = rejoined(facts)
         pairs = [
@@ -258,18 +258,18 @@ class GroupRepository:
         await self.set_times(after.values())
 
     async def _unsupported(self, facts: Sequence[FactRecord]) -> list[FactRecord]:
-        """Return those of the facts whose episodes are all retired by now."""
+        """Return the facts whose episodes are all retired."""
         return retired_facts(facts, await self.retirements({uuid for one in facts for uuid in one.episodes}))
 
     async def retirements(self, episodes: Iterable[str]) -> dict[str, datetime]:
-        """Return which of the episodes are retired, and since when."""
+        """Return when each retired episode was retired."""
         rows = await self.rows(graph_statements.RETIRED, uuids=sorted(episodes))
         return {str(row["uuid"]): datetime.fromisoformat(str(row["retired_at"])) for row in rows}
 
     # --- saving ---
 
     async def saver(self) -> "Saver":
-        """Return what saves; vectors that would not fit to those in the group are left out."""
+        """Return a saver; it leaves out vectors that do not fit those in the group."""
         await load()
         from composable_memory_adapters.graphiti.library.bridges import GroupDriver, Saver
 

@@ -1,4 +1,4 @@
-"""Which of several facts holds when: statements repeated, superseded, and made again later (pure)."""
+"""Works out which of several facts holds when: repeated, superseded, and stated again later (pure)."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,10 +14,10 @@ _Facts: TypeAlias = Mapping[str, FactRecord]
 
 
 def record_for(new: FactRecord, known: Iterable[FactRecord], group_id: str) -> FactRecord:
-    """Return the record that a statement becomes: one of those known with its episodes added, or a new one.
+    """Return the record for a statement: a known one with its episodes added, or a new one.
 
-    A fact that ended and is stated again for a later time begins a record of its own, so that nothing is said
-    of the time between; where both are of one day, `split_restated` tells them apart.
+    A fact that ended and is stated again for a later time gets its own record, so that nothing is claimed
+    about the time between; if both are on the same day, `split_restated` separates them.
     """
     periods = sorted((one for one in known if one.own_id == new.own_id), key=attrgetter("start"))
     if not periods:
@@ -33,7 +33,7 @@ def record_for(new: FactRecord, known: Iterable[FactRecord], group_id: str) -> F
 
 
 def by_episode(statement: FactRecord) -> Iterator[FactRecord]:
-    """Yield what each episode says, where several say it and another fact may have held between them."""
+    """Yield one statement per episode if several state it and another fact may have held in between."""
     if not (statement.exclusive or statement.one_holder) or len(statement.told) < 2:
         yield statement
         return
@@ -42,7 +42,7 @@ def by_episode(statement: FactRecord) -> Iterator[FactRecord]:
 
 
 def as_one_person(known: _Facts, full: Mapping[str, str], settle: Callable[[_Facts], _Facts]) -> _Facts:
-    """Return what `settle` makes of facts when those of a first name are of its `full` name, by their ids."""
+    """Apply `settle` as if facts about a first name were about its `full` name; both are entity ids."""
     if not full:
         return settle(known)
     ends = {one.own_id: (one.source, one.target) for one in known.values()}
@@ -53,7 +53,7 @@ def as_one_person(known: _Facts, full: Mapping[str, str], settle: Callable[[_Fac
 
 
 def under_both_names(facts: Iterable[FactRecord], full: Mapping[str, str]) -> Iterator[FactRecord]:
-    """Yield facts as if they were said of the first and of the full name."""
+    """Yield facts under both the first name and the full name."""
     other = {**full, **{name: first for first, name in full.items()}}
     for one in facts:
         for source in {one.source, other.get(one.source, one.source)}:
@@ -67,12 +67,12 @@ def _about(fact: FactRecord, source: str, target: str) -> FactRecord:
 
 
 def split_restated(known: Mapping[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
-    """Return facts with those in two that were stated again after another had taken their place.
+    """Return facts, with those split in two that were restated after another fact had superseded them.
 
-    When that came in does not matter: what is known by now is told apart by the times of the statements.
+    The order of arrival does not matter: only the times of the statements decide.
     """
     after, groups, has_changed = dict(known), _grouped(known.values()), True
-    while has_changed:  # two parts that are one may be what another fact has to be parted by
+    while has_changed:  # parts that join again may split another fact
         has_changed, left = False, [*after]
         while left:
             one = after[left.pop()]
@@ -93,7 +93,7 @@ def split_restated(known: Mapping[str, FactRecord], group_id: str) -> dict[str, 
 
 
 def rejoined(known: Mapping[str, FactRecord]) -> dict[str, FactRecord]:
-    """Return of which fact periods are parts that are one again, since nothing lies between them any more.
+    """Return fact periods that nothing separates any more, joined into one with the id of the first.
 
     It has the id of the first of them.
     """
@@ -112,12 +112,12 @@ def rejoined(known: Mapping[str, FactRecord]) -> dict[str, FactRecord]:
 
 
 def with_ends(known: Mapping[str, FactRecord], now: datetime) -> dict[str, FactRecord]:
-    """Return facts with the ends that follow from all of them together, whatever the order they came in.
+    """Return facts with the ends that follow from all of them, whatever order they arrived in.
 
-    A fact ends when the next exclusive one with another target begins, or with another source if there is one
-    holder at a time: the next by its day, and of one day the one that was written later. Facts that begin at
-    the same time stand beside each other. A statement that something ended ends what began before, and
-    itself holds for no time then: before, what it ended is what held.
+    A fact ends when the next exclusive one with another target begins, or with another source if only one
+    holder is possible at a time: the next by day, and within a day the one written later. Facts that begin at
+    the same time hold side by side. A statement that something ended ends what began before it, and then
+    itself holds for no time: until it, what it ended was true.
     """
     groups = _grouped(known.values())
     return {uuid: _with_ends(one, *_rivals(one, groups), now) for uuid, one in known.items()}
@@ -127,7 +127,7 @@ _Group: TypeAlias = dict[str, FactRecord]
 
 
 def _keys(fact: FactRecord) -> Iterator[tuple[str, str, str]]:
-    """Yield of which groups a fact is: of its source and relation, and of one thing with one holder."""
+    """Yield the grouping keys of a fact: its source and relation, and its target if that has one holder."""
     yield fact.source, fact.relation, ""
     if fact.one_holder:
         yield "", fact.relation, fact.target
@@ -142,15 +142,15 @@ def _grouped(facts: Iterable[FactRecord]) -> dict[tuple[str, str, str], _Group]:
 
 
 def _rivals(fact: FactRecord, groups: Mapping[tuple[str, str, str], _Group]) -> tuple[_Group, _Group]:
-    """Return what is known of the same source and relation, and who else holds the same thing."""
+    """Return facts with the same source and relation, and those with other holders of the target."""
     return groups[fact.source, fact.relation, ""], groups.get(("", fact.relation, fact.target), {})
 
 
 def _in_two(fact: FactRecord, again: Sequence[Told], group_id: str) -> tuple[FactRecord, ...]:
-    """Return a fact without what was stated again, and that as a fact which begins then."""
+    """Return a fact without its restatements, and these as a second fact that begins then."""
     before = tuple(told for told in fact.told if told not in again)
     since = min(told.since for told in again)
-    if not before:  # what had stated the beginning is retired
+    if not before:  # the episode that stated the beginning is retired
         return (replace(fact, valid_at=since),)
     restated = {told.episode for told in again}
     kept = {told.episode for told in before}
@@ -168,7 +168,7 @@ def _in_two(fact: FactRecord, again: Sequence[Told], group_id: str) -> tuple[Fac
 
 
 def _id_of_period(fact: FactRecord, group_id: str) -> str:
-    """Return the id of a fact that began anew: by the times of what first says so, which no other one has."""
+    """Return the id of a restated fact, from the time of its first statement, which no other has."""
     return _id_at(fact, min(fact.told, key=attrgetter("order")).times, group_id)
 
 
@@ -177,13 +177,13 @@ def _id_at(fact: FactRecord, times: str, group_id: str) -> str:
 
 
 def _is_over(period: FactRecord, since: datetime) -> bool:
-    """Return whether a period was over by a time, or before its day where another statement ended it."""
+    """Return whether a period was over by a time, or by the day before if another statement ended it."""
     by_itself = period.ends_at is not None and period.ends_at <= since
     return by_itself or (period.invalid_at is not None and period.invalid_at.date() < since.date())
 
 
 def retired_facts(facts: Iterable[FactRecord], retired: Mapping[str, datetime]) -> list[FactRecord]:
-    """Return those of the facts that only episodes in `retired` support, ended when the last of these was."""
+    """Return the facts that only `retired` episodes support, ended when the last of these was retired."""
     return [
         replace(one, retired_at=max(retired[uuid] for uuid in one.episodes))
         for one in facts
@@ -192,14 +192,14 @@ def retired_facts(facts: Iterable[FactRecord], retired: Mapping[str, datetime]) 
 
 
 def _period(new: FactRecord, periods: Sequence[FactRecord]) -> FactRecord:
-    """Return the period of a statement: one it was made for, or the last that began before it."""
+    """Return the period a statement belongs to: the one made for it, or the last that began before it."""
     made_for_it = [one for one in periods if new.episodes and set(new.episodes) <= set(one.episodes)]
     begun = [one for one in periods if new.valid_at is None or one.start <= new.start]
     return (made_for_it or begun[-1:] or periods)[0]
 
 
 def _merged(old: FactRecord, new: FactRecord) -> FactRecord:
-    """Return a known fact with what a further statement of it adds."""
+    """Return a known fact with what another statement of it adds."""
     episodes = tuple(dict.fromkeys((*old.episodes, *new.episodes)))
     starts = [moment for moment in (old.valid_at, new.valid_at) if moment]
     expiries = [one.expires_at for one in (old, new) if one.expires_at]
@@ -213,7 +213,7 @@ def _merged(old: FactRecord, new: FactRecord) -> FactRecord:
         invalid_at=old.invalid_at,
         expired_at=old.expired_at,
         ends_at=new.ends_at or old.ends_at,
-        # It is taken back when all that support it are, and so not any more when another one does.
+        # A fact is retired once all its supporting episodes are; a new one makes it valid again.
         retired_at=old.retired_at if episodes == old.episodes else None,
         reference_time=old.reference_time or new.reference_time,
         expires_at=max(expiries) if len(expiries) == 2 else None,
@@ -236,7 +236,7 @@ def _with_ends(fact: FactRecord, kin: _Group, holders: _Group, now: datetime) ->
 
 
 def _start_of_end(end: FactRecord, kin: Iterable[FactRecord], invalid_at: datetime | None) -> datetime | None:
-    """Return since when an end holds: for no time if it says no more, or what it ended says since when."""
+    """Return `invalid_at` if an end has no start or ended a known fact: it holds for no time. Else None."""
     if end.says_no_start:
         return invalid_at
     ended = (one for one in kin if not one.ends and one.target == end.target and one.valid_at)
@@ -246,7 +246,7 @@ def _start_of_end(end: FactRecord, kin: Iterable[FactRecord], invalid_at: dateti
 def _enders(
     fact: FactRecord, kin: Iterable[FactRecord], holders: Iterable[FactRecord]
 ) -> Iterator[tuple[Order, datetime]]:
-    """Yield the order and time of what ends a fact: statements that say so, facts that take its place."""
+    """Yield the order and time of whatever ends a fact: statements of its end, and later facts."""
     if fact.ends:
         return
     start = fact.start
@@ -262,7 +262,7 @@ def _enders(
 
 
 def _begins_after(fact: FactRecord, start: Order) -> Sequence[tuple[Order, datetime]]:
-    """Return when a fact begins, or is said again, after another began."""
+    """Return when a fact begins, or is restated, after another began."""
     if not fact.beginnings or fact.beginnings[-1][0] <= start:
         return ()
     return fact.beginnings[bisect_right(fact.beginnings, start, key=itemgetter(0)) :]
