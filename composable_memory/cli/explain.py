@@ -63,8 +63,11 @@ def _print(told: Row, why_not: str | None) -> None:
     if why_not is not None:
         print_line(f"{why_not}: {told.get('why')}.")
         return
+    hidden = told.get("hidden")
     for number, row in enumerate(_rows(told, "results"), 1):
         print_line(f"{number}. {format_score(row, 'score')} {place_of(row)} [{row.get('backend')}]")
+        if isinstance(hidden, list) and number in hidden:
+            print_line("   matches weakly, so it was not shown", dim=True)
         for line in _reasons(row):
             print_line(f"   {line}", dim=True)
     _print_dropped(_rows(told, "dropped"), told.get("moreDropped"))

@@ -96,7 +96,9 @@ def print_recall(found: Recall) -> None:
     if found.nearest:
         print_line(f"  similar known names: {', '.join(found.nearest)}")
     if found.items and found.is_renamed:
-        warn(f"note: {found.entity!r} was taken to mean {', '.join(found.names)}")
+        *others, last = found.names
+        names = f"{', '.join(others)} and {last}" if others else last
+        warn(f"note: {found.entity!r} was taken to mean {names}")
     for item in found.items:
         print_line(" ".join(_headed(item)))
         gone = "(gone)" if item.source_gone else None

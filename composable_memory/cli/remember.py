@@ -158,4 +158,4 @@ def _print_stores(stores: tuple[Holding, ...]) -> None:
             shown = ", ".join(one_line(text, 40) for text in one.examples[:3])
             examples = f" ({shown})" if shown else ""
             stays = f"; stays: {one.stays}" if one.stays else ""
-            print_line(f"  {one.store}: {one.count} {one.what}{examples}{stays}")
+            print_line(f"  {one.store}, {one.what}: {one.count}{examples}{stays}")

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from composable_memory.citations import Citation, format_place, read_citation
-from composable_memory.errors import ComposableMemoryError
+from composable_memory.errors import ComposableMemoryError, MemoryPathError
 from composable_memory.interfaces import Capability, MemorySearchManager
 from composable_memory.json_documents import document
 from composable_memory.query.filters import filter_results, read_filters
@@ -99,6 +99,7 @@ async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Rep
         ],
         dropped=dropped[:MOST_DROPPED],
     )
+    told |= filled(document(hidden=_hidden(events) or None))
     if request.whole:
         told |= _timing_and_ranking(drawn, events)
     if place is not None:
@@ -241,7 +242,7 @@ async def _search(
 
 
 def _timing_and_ranking(drawn: Waterfall, events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
-    """Return when a search took which steps, how it was ranked, and which places were not shown."""
+    """Return when a search took which steps, and how it was ranked."""
     told = {one.action: one.logged for one in events}
     start, merged = told.get("query.start", {}), told.get("query.merged", {})
     ranked = {name: merged.get(name) for name in RANKED_BY} | {"weightsVersion": start.get("weightsVersion")}
@@ -250,7 +251,6 @@ def _timing_and_ranking(drawn: Waterfall, events: Sequence[OpsEvent]) -> dict[st
         session=next((one.session_key for one in events if one.session_key), None),
         steps=drawn.steps,
         ranking={name: value for name, value in ranked.items() if value is not None},
-        hidden=_hidden(events),
     )
 
 
@@ -367,7 +367,7 @@ async def _why_not_found(
     try:
         text = (await memory.read_file(place.path)).text
     except ComposableMemoryError as error:
-        return f"it cannot be read: {error}"
+        return f"it cannot be read: {error.problem if isinstance(error, MemoryPathError) else error}"
     if not text:
         return "there is no such file, or it is empty"
     return "no passage of it contains a word of the question or is close in meaning, or it is not indexed"

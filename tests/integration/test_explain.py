@@ -98,11 +98,23 @@ def test_the_last_search_is_explained_in_words(workspace: Path, state_dir: Path)
     assert "it is result 1 of" in why
 
 
+def test_an_answer_that_was_not_shown_is_explained_as_such(workspace: Path, state_dir: Path) -> None:
+    cmem(workspace, state_dir, "search", "heron quay lantern")
+    unshown = cmem(workspace, state_dir, "explain")
+    rows = json.loads(cmem(workspace, state_dir, "explain", "--json"))
+    cmem(workspace, state_dir, "search", "heron quay lantern", "--weak")
+    shown = cmem(workspace, state_dir, "explain")
+
+    assert rows["hidden"] == [number for number, _ in enumerate(rows["results"], 1)] != []
+    assert unshown.count("matches weakly, so it was not shown") == len(rows["results"])
+    assert "not shown" not in shown
+
+
 @pytest.mark.parametrize(
     ("place", "said"),
     [
         ("memory/nothing.md", "no such file"),
-        ("../elsewhere.md", "outside"),
+        ("../elsewhere.md", ": it cannot be read: it is outside"),
         ("memory/late.md", "changed"),
     ],
 )

@@ -695,6 +695,15 @@ def cmem(place: Place, *args: str) -> Result:
     return CliRunner().invoke(app, ["forget", *args, *where])
 
 
+async def test_the_command_counts_what_each_store_holds(place: Place) -> None:
+    async with place.open() as memory:
+        await memory.sync()
+
+    shown = await asyncio.to_thread(cmem, place, "^k1abc")
+
+    assert "\n  builtin, passages of notes: 1\n" in shown.stdout
+
+
 def test_the_command_shows_first_and_removes_with_yes(place: Place) -> None:
     shown = cmem(place, "^k1abc")
     again = cmem(place, "^k1abc", "--json")

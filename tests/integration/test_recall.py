@@ -375,7 +375,7 @@ def test_the_command_shows_what_is_known_and_where(vault: Path, state_dir: Path)
     where = ("--workspace", str(vault), "--state-dir", str(state_dir), "--now", NOW.isoformat())
     shown = cmem("recall", "Ellen", "--type", "opinion", *where)
     assert shown.exit_code == 0
-    assert "Ellen Smith" in shown.stderr
+    assert "'Ellen' was taken to mean Ellen Smith and Ellie\n" in shown.stderr
     assert all(one in shown.stdout for one in ("2026-01-05", "memory/2026-01-05.md#L9", "^m4k29x"))
     as_json = json.loads(cmem("recall", "--since", "7d", "--until", "2026-02", *where, "--json").stdout)
     assert [item["kind"] for item in as_json["items"]] == ["world", "experience"]
