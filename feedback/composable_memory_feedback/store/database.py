@@ -20,6 +20,7 @@ from composable_memory_feedback.store.salvage import (
     copies_of,
     copy_into,
     copy_of,
+    damaged_of,
     keep_copy,
     mend,
     take_over,
@@ -137,14 +138,14 @@ class Database:
                 copy.backup(connection)  # other connections stay open, and see it from then on
 
     def scrub(self) -> None:
-        """Rebuild the file and its newest copy without deleted content, and remove older copies."""
+        """Rebuild the file and its newest copy without deleted content; remove older and damaged copies."""
         with self._held() as connection:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             if copies := copies_of(self.path):
                 copy_into(connection, copies[-1])
-                for old in copies[:-1]:
-                    old.unlink(missing_ok=True)
+            for one in (*copies[:-1], *damaged_of(self.path)):
+                one.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

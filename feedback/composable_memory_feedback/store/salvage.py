@@ -1,7 +1,7 @@
 """Checks a feedback store's file for damage, and saves what is readable of a damaged one.
 
-A damaged file is kept under a name with the date, never deleted. Every readable, intact entry goes into a new
-file; missing ones are restored from the newest sound copy.
+A damaged file is kept under a name with the date until something is forgotten. Every readable, intact entry
+goes into a new file; missing ones are restored from the newest sound copy.
 """
 
 import glob
@@ -31,6 +31,11 @@ def copies_of(path: Path) -> list[Path]:
 def copy_of(path: Path, now: datetime) -> Path:
     """Return the path of a day's copy."""
     return path.with_name(f"{path.name}.{now:%Y-%m-%d}.copy")
+
+
+def damaged_of(path: Path) -> list[Path]:
+    """Return the damaged files that were set aside, with their logs."""
+    return [*path.parent.glob(f"{glob.escape(path.name)}.damaged-*")]
 
 
 def keep_copy(connection: sqlite3.Connection, path: Path, now: datetime) -> None:

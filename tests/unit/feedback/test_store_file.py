@@ -304,6 +304,19 @@ def test_a_row_whose_kind_is_damaged_is_told_in_text_that_can_be_printed(path: P
         assert (store.mark("day"), store.judgements()) == ("1", [])
 
 
+def test_forgetting_leaves_nothing_in_a_damaged_file_that_was_put_aside(path: Path) -> None:
+    with FeedbackStore.open(path) as store:
+        store.add([judgement("a.md", rationale="Ada is at home"), judgement("b.md", rationale="it fits")])
+    change(path, b"it fits", b"it fitz")
+
+    with FeedbackStore.open(path) as store:
+        assert "is kept as" in (store.remark or "")
+        store.mask(lambda text: text.replace("Ada", "[...]"))
+
+        assert [one.rationale for one in store.judgements()] == ["[...] is at home"]
+        assert [one.name for one in path.parent.iterdir() if b"Ada" in one.read_bytes()] == []
+
+
 def test_a_row_that_changes_while_the_store_is_open_is_never_used(path: Path) -> None:
     with_much_learnt(path)
     with FeedbackStore.open(path) as store, FeedbackStore.open(path) as beside:
