@@ -203,6 +203,16 @@ async def make_tables(server: PostgresServer, schema: str) -> PostgresSettings:
     return PostgresSettings.model_validate({"url": server.url("team"), "schema": schema})
 
 
+def distribute_earlier(server: PostgresServer, schema: str, version: int) -> None:
+    """Distribute the tables of an earlier version where the tests run on a cluster."""
+    if not CITUS or version < 9:  # which Citus refused
+        return
+    server.run(f"SELECT create_reference_table('{schema}.workspaces')")
+    for name in server.run(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'").split():
+        if name not in ("workspaces", "schema_version"):
+            server.run(f"SELECT create_distributed_table('{schema}.{name}', 'tenant')")
+
+
 @contextmanager
 def server_folder() -> Iterator[Path]:
     """Yield a folder that is removed at the end, or by the next one where this process is killed before."""

@@ -44,6 +44,7 @@ from tests.documents import docx, paragraph, pdf
 from tests.postgres_server import (
     CITUS,
     PostgresServer,
+    distribute_earlier,
     make_tables,
     missing,
     pooler,
@@ -411,11 +412,7 @@ def tables_of(version: int, running: PostgresServer, source: str) -> str:
         f"SET search_path = {schema}, public",
         *chain.from_iterable(migrations()[:version]),
     )
-    if CITUS and version > 8:  # before, tables could not be spread
-        running.run(f"SELECT create_reference_table('{schema}.workspaces')")
-        for name in running.run(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'").split():
-            if name not in ("workspaces", "schema_version"):
-                running.run(f"SELECT create_distributed_table('{schema}.{name}', 'tenant')")
+    distribute_earlier(running, schema, version)
     tables = [*OF_NOTES, *["workspace_states"] * (version > 9), *["postings"] * (version > 11)]
     for table in tables:
         then, now = (running.run(COLUMNS.format(one, table)).split() for one in (schema, source))

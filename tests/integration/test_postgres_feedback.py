@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import chain
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from composable_memory_feedback.store.kinds import EVALUATIONS, EXPERIMENTS, GOL
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import WeightChange
 from composable_memory_ops_logs import utc_now
-from tests.postgres_server import PostgresServer, make_tables, missing, running
+from tests.postgres_server import PostgresServer, distribute_earlier, make_tables, missing, running
 from tests.unit.feedback.store_makers import NOON, evaluation, judgement, logged_query, table
 from tests.variants import variants
 
@@ -206,10 +207,13 @@ def test_what_others_learn_stays_though_a_role_passes_by_row_level_security(
         assert ada.current() is not None
 
 
+ODD = 'a "b"\\/\t\n\x01\x1f\x7f\u2028ü\U0001f5dd.md'
+"""Characters that JSON may write in several ways."""
+
 LEARNT = """
 INSERT INTO judgements (trace_id, query_id, path, start_line, end_line, kind, judge, at, rank, backend,
   intent, relevance, was_used, rationale)
-VALUES ('t1', 'q1', 'a "b"\\ü.md', 1, 9, 'explicit', 'Ada', '{at}', 1, 'builtin',
+VALUES ('{odd}', 'q1', '{odd}', 1, 9, 'explicit', '{odd}', '{at}', 1, 'builtin',
     'general', 0.1::float8 + 0.2, 1, E'because\n"so"'),
   ('t1', 'q2', 'b.md', 1, 9, 'model', '', '{at}', 1, NULL, 'general', 1, 0, '');
 INSERT INTO evaluations (reserved_at, at, detail)
@@ -235,7 +239,8 @@ async def test_what_was_learnt_before_an_upgrade_stays_and_goes_before_what_is_l
 ) -> None:
     old, schema = await asyncio.to_thread(migrations), f"learnt_{version}"
     record = GoldenRecord(
-        question=GoldenQuestion(id="z", question="where?", expected=()), query=logged_query()
+        question=GoldenQuestion(id=f"{ODD}z", question="where\0?", expected=()),
+        query=replace(logged_query(), query="where\0?"),
     )
     changes = [
         WeightChange(
@@ -259,9 +264,11 @@ async def test_what_was_learnt_before_an_upgrade_stays_and_goes_before_what_is_l
     running = Experiment(id="e1", a=table(), b=table(0.1 + 0.2), started_at=NOON)
     first, second = (json.loads(WEIGHTS.write(one)) for one in changes)
     parts = json.loads(GOLDEN.write(record))
+    evaluated = replace(evaluation(), query="where\0?", model=ODD, duration_ms=inf)
     written = {
+        "odd": ODD,
         "at": time_text(NOON),
-        "evaluation": EVALUATIONS.write(evaluation()),
+        "evaluation": EVALUATIONS.write(evaluated),
         "table": json.dumps(first["table"]),
         "other": json.dumps(second["table"]),
         "gain": json.dumps(first["gain"]),
@@ -281,11 +288,12 @@ async def test_what_was_learnt_before_an_upgrade_stays_and_goes_before_what_is_l
         "SET cmem.tenant = '2'",
         "INSERT INTO marks (name, value) VALUES ('day', '2')",
     )
+    await asyncio.to_thread(distribute_earlier, postgres_server, schema, version)
     settings = await make_tables(postgres_server, schema)
 
     def learn() -> None:
         with PostgresFeedbackStore(settings, services("w")) as store:
-            assert store.evaluations() == [evaluation()]
+            assert store.evaluations() == [evaluated]
             assert store.history() == [reset, *changes[::-1]]
             assert store.golden() == [record]
             assert (store.experiments(), store.running_experiment()) == ([running], running)
@@ -295,11 +303,16 @@ async def test_what_was_learnt_before_an_upgrade_stays_and_goes_before_what_is_l
             assert len(store.outcomes("e1")) == 1
             assert store.mark("day") == "1"
             said, other = store.judgements()
-            assert (said.path, said.rationale) == ('a "b"\\ü.md', 'because\n"so"')
+            assert (said.path, said.rationale) == (ODD, 'because\n"so"')
             assert (said.relevance, said.was_used, other.backend) == (0.1 + 0.2, True, None)
             assert store.add([judgement()]) == 1
             assert store.judgements() == [said, other, judgement()]
             assert store.add([said]) == 0
+            with store.writing() as entries:
+                EVALUATIONS.put(entries, evaluated)
+                GOLDEN.put(entries, record)
+            assert len(store.judgements()) == 3
+            assert (store.evaluations(), store.golden()) == ([evaluated], [record])
             assert store.adopt(table(), base={}, actor="cli", at=NOON).version == "v3"
         with PostgresFeedbackStore(settings, services("other")) as store:
             assert (store.judgements(), store.mark("day")) == ([], "2")

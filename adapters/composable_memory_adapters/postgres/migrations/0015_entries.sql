@@ -34,11 +34,16 @@ FROM (
   LEFT JOIN weight_tables AS tables ON tables.tenant = changes.tenant AND tables.version = changes.version
 ) AS changes;
 
+-- PostgreSQL reads no JSON with a null character, NaN or infinity in it, so keys are read without these.
 INSERT INTO entries (tenant, id, kind, key, at, detail)
 SELECT tenant, 100000000000 + row_number() OVER (PARTITION BY tenant ORDER BY id), 'golden',
-  json_build_array(question::json ->> 'id'), query::json ->> 'at',
+  json_build_array(known_question ->> 'id'), known_query ->> 'at',
   '{"question":' || question || ',"query":' || query || '}'
-FROM golden
+FROM (
+  SELECT *, regexp_replace(question, '\\u0000|(?<=[:,[])(NaN|-?Infinity)', 'null', 'g')::json AS known_question,
+    regexp_replace(query, '\\u0000|(?<=[:,[])(NaN|-?Infinity)', 'null', 'g')::json AS known_query
+  FROM golden
+) AS golden
 ON CONFLICT DO NOTHING;
 
 INSERT INTO entries (tenant, id, kind, key, at, detail)
@@ -58,8 +63,11 @@ ON CONFLICT DO NOTHING;
 
 INSERT INTO entries (tenant, id, kind, key, at, detail)
 SELECT tenant, 400000000000 + row_number() OVER (PARTITION BY tenant ORDER BY id), 'evaluations',
-  json_build_array(detail::json ->> 'trace_id', detail::json ->> 'query_id', at, detail::json ->> 'model'), at, detail
-FROM evaluations WHERE detail IS NOT NULL
+  json_build_array(known ->> 'trace_id', known ->> 'query_id', at, known ->> 'model'), at, detail
+FROM (
+  SELECT *, regexp_replace(detail, '\\u0000|(?<=[:,[])(NaN|-?Infinity)', 'null', 'g')::json AS known
+  FROM evaluations WHERE detail IS NOT NULL
+) AS evaluations
 ON CONFLICT DO NOTHING;
 
 INSERT INTO entries (tenant, id, kind, key, at, detail)
