@@ -71,6 +71,8 @@ async def test_the_note_of_a_day_comes_first_however_the_day_is_written(vault: P
         "el 3 de marzo": "trips/2026-03-03/plan.md",
         "what happened on 7 February 2026?": "ledger.md",
         "9 February 2026": "log.md",
+        "what happened in Q1 2026?": "clip.md",
+        "what happened in spring?": "trips/2026-03-03/plan.md",
     }
     async with open_memory(vault, state_dir, long_lived=False) as memory:
         await memory.sync()

@@ -33,8 +33,8 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SAYING_BONUS = 0.1
 """Bonus for a passage that only mentions the time in its text."""
-MOST_DAYS_LISTED = 62
-"""For spans of up to this many days, all notes from them are candidates, whatever their words."""
+MOST_DAYS_LISTED = 92
+"""For spans of up to this many days, a quarter or a season, all notes from them are candidates."""
 MOST_LISTED = 400
 MOST_SPELLINGS = 200
 
