@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store import layout_4, readable
+from composable_memory_feedback.store import earlier_layouts, readable
 from composable_memory_feedback.store.entries import APPLICATION_ID, VERSION, Entries, damaged, make_table
 from composable_memory_feedback.store.salvage import (
     DAMAGE,
@@ -265,13 +265,11 @@ def _refuse_strangers(path: Path, busy_timeout_s: float, *, is_copy: bool = Fals
         raise FeedbackError(
             "the file belongs to another program", subject=str(path), advice="name another file for feedback"
         )
-    if version not in (0, layout_4.VERSION, VERSION):
-        known = f"{layout_4.VERSION} and {VERSION}"
-        advice = "update composable-memory" if version > VERSION else "move it away"
+    if version > VERSION:
         raise FeedbackError(
-            f"the feedback store is version {version}, but this program knows {known}",
+            f"the feedback store is version {version}, but this program knows {VERSION}",
             subject=str(path),
-            advice=f"{advice}; the file was not changed",
+            advice="update composable-memory; the file was not changed",
         )
 
 
@@ -295,7 +293,7 @@ def _write_ahead(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Create the table, or convert a file with the previous layout."""
+    """Create the table, or convert a file with an earlier layout."""
     if _version(connection) >= VERSION:
         return
     with connection:
@@ -304,17 +302,17 @@ def _migrate(connection: sqlite3.Connection) -> None:
         if version >= VERSION:  # another process was faster
             return
         make_table(connection)
-        if version == layout_4.VERSION:
+        if version in earlier_layouts.VERSIONS:
             _convert(connection)
 
 
 def _convert(connection: sqlite3.Connection) -> None:
-    found = layout_4.found_in(connection)
+    found = earlier_layouts.found_in(connection)
     Entries(connection).put(found.entries.values())
     if not found.is_sound or readable.found_in(connection).entries != found.entries:
         raise damaged("an entry has been altered")
-    for table in layout_4.ALL_TABLES:
-        connection.execute(f"DROP TABLE {table}")
+    for table in earlier_layouts.ALL_TABLES:
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store import layout_4
+from composable_memory_feedback.store import earlier_layouts
 from composable_memory_feedback.store.entries import VERSION, Entries, Entry
 from composable_memory_feedback.store.experiments import running_in
 from composable_memory_feedback.store.kinds import EXPERIMENTS, GOLDEN, KINDS, WEIGHTS, Kind
@@ -22,8 +22,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FORMAT = "composable-memory-feedback"
 FORMAT_VERSION = 3
-ROWS_VERSION = 2
-"""The previous format version, in which a line was a row of the previous layout."""
+"""Before version 3, a line was a row of an earlier layout."""
 TOLD_LINES = 10
 """How many bad lines are reported with their errors."""
 
@@ -75,7 +74,7 @@ def import_lines(entries: Entries, lines: Iterable[bytes], *, memory: str) -> Im
     head = _head_of(next(numbered, (1, b""))[1])
     given: dict[str, list[Entry]] = {kind: [] for kind in KINDS}
     problems: list[str] = []
-    converter = layout_4.Converter()
+    converter = earlier_layouts.Converter()
     for number, line in numbered:
         try:
             entry = _entry_of(line) if head.version == FORMAT_VERSION else _entry_of_row(line, converter)
@@ -148,12 +147,11 @@ def _head_of(line: bytes) -> _Head:
             subject="line 1",
             advice="use a file written by `cmem feedback export`",
         ) from error
-    if head.version not in (ROWS_VERSION, FORMAT_VERSION):
-        is_later, known = head.version > FORMAT_VERSION, f"{ROWS_VERSION} and {FORMAT_VERSION}"
+    if head.version > FORMAT_VERSION:
         raise FeedbackError(
-            f"the export is version {head.version}, but this program knows {known}",
+            f"the export is version {head.version}, but this program knows {FORMAT_VERSION}",
             subject="line 1",
-            advice="update composable-memory" if is_later else "export again from the store itself",
+            advice="update composable-memory",
         )
     return head
 
@@ -166,7 +164,7 @@ def _entry_of(line: bytes) -> Entry:
     return kind.entry(kind.read(json.dumps(given["detail"])))
 
 
-def _entry_of_row(line: bytes, converter: layout_4.Converter) -> Entry | None:
+def _entry_of_row(line: bytes, converter: earlier_layouts.Converter) -> Entry | None:
     row = json.loads(line)
     table = row.pop("table", "") if isinstance(row, dict) else ""
     return converter.entry(table, row)

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from shutil import copyfile
 
-from composable_memory_feedback.store import layout_4, readable
+from composable_memory_feedback.store import earlier_layouts, readable
 from composable_memory_feedback.store.entries import APPLICATION_ID, VERSION, Entries, Entry, make_table
 from composable_memory_feedback.store.kinds import plain_text
 from composable_memory_feedback.store.readable import Found
@@ -83,23 +83,23 @@ def damage_in(path: Path, *, however_large: bool = False, by_row: bool = True) -
             connection.execute("BEGIN")  # all of one moment: another process may be converting the file
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if application != APPLICATION_ID or version not in (0, layout_4.VERSION, VERSION):
-                return None  # of another program, or of a version that this code does not read
+            if application != APPLICATION_ID or version > VERSION:
+                return None  # of another program, or of a later version
             if version == VERSION and size > MOST_CHECKED_BYTES and not however_large:
                 return None
             known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-            layout = VERSION if "entries" in known or version == VERSION else layout_4.VERSION
-            needed = {"entries"} if layout == VERSION else layout_4.ALL_TABLES
+            has_entries = "entries" in known or version == VERSION
+            needed = {"entries"} if has_entries else earlier_layouts.required_tables(version)
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
             if missing := sorted(needed - known):
                 return f"{', '.join(missing)} is gone"
             if found != "ok":
                 return str(found).splitlines()[-1]
-            if version != layout:
+            if not version or has_entries != (version == VERSION):
                 return "its version is lost"
-            if by_row and layout == VERSION:
+            if by_row and has_entries:
                 Entries(connection).check()
-            elif by_row and not layout_4.found_in(connection).is_sound:
+            elif by_row and not earlier_layouts.found_in(connection).is_sound:
                 return "a row has been altered"
             return None
     except UnicodeDecodeError as error:  # Python decodes SQLite's message, which quotes the damaged text
@@ -184,7 +184,7 @@ def _read(path: Path) -> Found:
 
 def _found_in(connection: sqlite3.Connection) -> Found:
     is_present = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'entries'").fetchone()
-    return readable.found_in(connection) if is_present else layout_4.found_in(connection)
+    return readable.found_in(connection) if is_present else earlier_layouts.found_in(connection)
 
 
 def _counted(entries: Iterable[Entry]) -> str:

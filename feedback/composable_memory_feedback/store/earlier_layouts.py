@@ -1,6 +1,7 @@
-"""Reads the previous layout, which had a table for each kind of value and one for all checksums.
+"""Reads the layout of versions 1 to 4, which had a table for each kind of value and one for all checksums.
 
-Files with it are converted when they are opened, and lines exported from it can be imported.
+Files with it are converted when they are opened, and lines exported from it can be imported. Version 1 had no
+checksums, judgements had no `start_char` before version 3, and before version 4 there were more tables.
 """
 
 import json
@@ -25,9 +26,11 @@ from composable_memory_feedback.store.kinds import (
 )
 from composable_memory_feedback.store.readable import UNREADABLE, Found, readable_rows
 
-VERSION = 4
+VERSIONS = range(1, 5)
 TABLES = ("weight_tables", *KINDS)
-ALL_TABLES = frozenset((*TABLES, MARKS, "row_checksums"))
+_CHECKSUMS_SINCE = 2
+ALL_TABLES = frozenset((*TABLES, MARKS, "row_checksums", "backend_queries", "shadows", "audits"))
+"""All that a file of one of the versions may have."""
 _IDS = 2**32
 """Ids reserved for each table: an entry keeps an id made from its row's id, and so matches older copies."""
 
@@ -68,6 +71,11 @@ class Converter:
         raise ValueError(f"it names none of the store's tables: {', '.join(sorted(TABLES))}")
 
 
+def required_tables(version: int) -> frozenset[str]:
+    """Return the tables that a sound file of a version has."""
+    return frozenset((*TABLES, MARKS, *(["row_checksums"] if version >= _CHECKSUMS_SINCE else ())))
+
+
 def found_in(connection: sqlite3.Connection) -> Found:
     """Return what is readable of the tables in a file, however damaged it is."""
     found, converter = Found(), Converter()
@@ -106,7 +114,7 @@ def _checksums(connection: sqlite3.Connection, table: str) -> dict[object, objec
 
 def _checksum(table: str, row: Mapping[str, object]) -> int:
     values = [*row.values()]
-    if table == "judgements" and row["start_char"] == 0:  # which layouts before that did not have
+    if table == "judgements" and row.get("start_char") == 0:  # as it was written before there was one
         del values[-1]
     return crc32(repr(tuple(values)).encode())
 

@@ -1,4 +1,4 @@
-"""A store of the layout before, as its own program wrote it: converted when it is opened, whole and once.
+"""A store of an earlier layout, as its own program wrote it: converted when it is opened, whole and once.
 
 `layout_4/` holds such a file and an export of it.
 """
@@ -23,7 +23,7 @@ from composable_memory_feedback.experiments import Experiment, Outcome
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion, GoldenRecord
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store.salvage import MOST_CHECKED_BYTES, copies_of, damage_in
+from composable_memory_feedback.store.salvage import MOST_CHECKED_BYTES, damage_in
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import IntentKind, WeightChange
 from tests.unit.feedback.store_makers import HOUR, NOON, evaluation, judgement, logged_query, table
@@ -320,22 +320,54 @@ def test_a_line_that_is_no_row_is_refused(tmp_path: Path, line: bytes) -> None:
         store.import_([head, line], memory="home")
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_file_of_a_layout_before_is_refused_and_left_as_it_is(path: Path, version: int) -> None:
-    execute(path, f"PRAGMA user_version = {version}")
-    before = path.read_bytes()
+COLUMNS = (
+    "id, trace_id, query_id, path, start_line, end_line, kind, judge, at, rank, backend, intent, relevance, "
+    "was_used, rationale"
+)
+WITHOUT_PIECES = (
+    """
+    DELETE FROM row_checksums
+    WHERE of_table = 'judgements' AND row IN (SELECT id FROM judgements WHERE start_char > 0)
+    """,
+    f"CREATE TABLE before AS SELECT {COLUMNS} FROM judgements WHERE start_char = 0",
+    "DROP TABLE judgements",
+    "ALTER TABLE before RENAME TO judgements",
+)
+UNUSED = tuple(
+    f"CREATE TABLE {one} (id INTEGER PRIMARY KEY)" for one in ("backend_queries", "shadows", "audits")
+)
+MADE_EARLIER = {
+    3: UNUSED,
+    2: (*UNUSED, *WITHOUT_PIECES),
+    1: (*UNUSED, *WITHOUT_PIECES, "DROP TABLE row_checksums"),
+}
+"""What the later versions changed, undone."""
 
-    with pytest.raises(FeedbackError, match=f"version {version}, .* 4 and 5"):
-        FeedbackStore.open(path)
 
-    assert path.read_bytes() == before
-    assert copies_of(path) == []
+@pytest.mark.parametrize("version", MADE_EARLIER)
+def test_a_file_of_a_version_before_is_converted_as_well(path: Path, version: int) -> None:
+    judged = [one for one in JUDGED if not one.start_char or version > 2]
+    execute(path, *MADE_EARLIER[version], f"PRAGMA user_version = {version}")
+
+    for _ in range(2):
+        with FeedbackStore.open(path) as store:
+            assert store.remark is None
+            assert held_by(store) == (judged, *ALL[1:])
 
 
-def test_an_export_of_a_format_before_is_refused(tmp_path: Path) -> None:
-    head = b'{"format":"composable-memory-feedback","version":1}'
-    with (
-        FeedbackStore.open(tmp_path / "new.db") as store,
-        pytest.raises(FeedbackError, match=r"version 1, .* 2 and 3"),
-    ):
-        store.import_([head], memory="home")
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_row_that_changed_in_a_file_of_a_version_before_is_not_converted(path: Path, version: int) -> None:
+    execute(path, *MADE_EARLIER[version], f"PRAGMA user_version = {version}", "VACUUM")
+    spoil(path, *DAMAGE["golden"])
+
+    with FeedbackStore.open(path) as store:
+        assert "not all of golden could be read" in (store.remark or "")
+        assert held_by(store)[4:] == ALL[4:]
+
+
+def test_an_export_of_the_first_format_is_imported(tmp_path: Path) -> None:
+    head, *lines = (WRITTEN / "export.jsonl").read_bytes().splitlines(keepends=True)
+    with FeedbackStore.open(tmp_path / "new.db") as store:
+        store.import_([head.replace(b'"version":2', b'"version":1'), *lines], memory="home")
+
+        assert held_by(store) == ALL
