@@ -277,7 +277,7 @@ def test_adopt_refuses_what_would_mix_two_memories(cmem: Cmem, two: tuple[Path, 
     ids = {line.split("/")[-1]: line.split()[0] for line in listed if not line.startswith(" ")}
 
     assert "still workspace" in cmem("B", "workspace", "adopt", ids["A"], code=1)
-    assert "no workspace" in cmem("B", "workspace", "adopt", "unknown", code=1)
+    assert "known: " in cmem("B", "workspace", "adopt", "unknown", code=1)
     shutil.rmtree(two[0])
     assert "facts of its own" in cmem("B", "workspace", "adopt", ids["A"], code=1)
     cmem("B", "workspace", "adopt", "--force", ids["A"])
