@@ -114,9 +114,12 @@ async def forget(
 
 def _print_plan(plan: ForgetPlan) -> None:
     if plan.candidates:
-        print_line(f"{counted(len(plan.candidates), 'line')} match; choose by citation:", bold=True)
+        found = counted(len(plan.candidates), "matching line")
+        heading = "No line has these words. The nearest lines:" if plan.is_guess else f"{found}:"
+        print_line(heading, bold=True)
         _print_lines(plan.candidates)
-        warn("hint: choose one, as in `cmem forget PATH#L3 --yes`; --all selects all of them")
+        every = "" if plan.is_guess else "; --all selects all of them"
+        warn(f"hint: choose one by its citation, as in `cmem forget PATH#L3 --yes`{every}")
     elif not plan.lines:
         print_line("No note says this.")
         _print_stores(plan.stores)

@@ -94,9 +94,10 @@ async def plan_forgetting(memory: ForgettingScope, target: str, *, everything: b
     if place := read_citation(target):
         await _add_documents(memory, notes, [place])
     found = await asyncio.to_thread(partial(target_lines.look_up, notes, target, everything=everything))
-    if not (found.chosen or found.candidates):
-        found = found._replace(candidates=await _nearest(memory, notes, target))
-    return await _plan(memory, notes, target, found.chosen, found.candidates)
+    if found.chosen or found.candidates:
+        return await _plan(memory, notes, target, found.chosen, found.candidates)
+    nearest = await _nearest(memory, notes, target)
+    return replace(await _plan(memory, notes, target, (), nearest), is_guess=bool(nearest))
 
 
 async def forget(memory: ForgettingScope, plan_or_token: ForgetPlan | str) -> ForgetReport:

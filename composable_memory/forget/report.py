@@ -75,7 +75,8 @@ class ForgetPlan:
     """What would be forgotten, line by line and store by store; nothing is removed yet.
 
     `token` confirms exactly this: it is bound to the text of the lines. It is empty if a choice has to be
-    made first: `candidates` are then the lines to choose from, the best ones with tokens of their own.
+    made first: `candidates` are then the lines to choose from, the best ones with tokens of their own. If no
+    line has the words of the query, they are those of the passages nearest to it, and `is_guess` is true.
     """
 
     target: str
@@ -83,6 +84,7 @@ class ForgetPlan:
     lines: tuple[ForgetLine, ...] = ()
     candidates: tuple[ForgetLine, ...] = ()
     stores: tuple[Holding, ...] = ()
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -233,7 +233,8 @@ def _planned(plan: ForgetPlan) -> dict[str, JsonValue]:
             "Nothing is forgotten yet. Show this to the user; if they agree, call again with only the token."
         )
     elif plan.candidates:
-        action = "Several lines match. Ask which one is meant, then call again with its token."
+        found = "No line has these words; these are the nearest." if plan.is_guess else "Several lines match."
+        action = f"{found} Ask which one is meant, then call again with its token."
         if not plan.candidates[-1].token:
             action += " More lines match than are shown; a target with more words narrows them down."
     return filled(told) | {"action": action}

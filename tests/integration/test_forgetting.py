@@ -380,6 +380,7 @@ async def test_a_query_lists_candidates_and_takes_only_what_is_chosen(place: Pla
 
         assert several.token == ""
         assert not several.lines
+        assert not several.is_guess
         assert [one.citation for one in several.candidates] == ["memory/keys.md#L1", "memory/keys.md#L2"]
         assert [one.citation for one in single.lines] == ["memory/keys.md#L1"]
         assert len(every.lines) == 2
@@ -391,6 +392,19 @@ async def test_a_query_lists_candidates_and_takes_only_what_is_chosen(place: Pla
 
         await memory.forget(several.candidates[1].token)
         assert (place.workspace / "memory/keys.md").read_text() == "- The bicycle key hangs in the hall.\n"
+
+
+async def test_lines_without_the_words_are_offered_as_a_guess_and_never_all_taken(place: Place) -> None:
+    place.write("memory/keys.md", "- The bicycle key hangs in the hall.\n- The lamp is green.\n")
+    async with place.open() as memory:
+        await memory.sync()
+        for everything in (False, True):
+            plan = await memory.plan_forgetting("what colour has the lamp?", everything=everything)
+            assert (plan.is_guess, plan.token, plan.lines) == (True, "", ())
+            assert plan.candidates[0].citation == "memory/keys.md#L2"
+    shown = await asyncio.to_thread(cmem, place, "what colour has the lamp?")
+    assert "--all" not in shown.output
+    assert "memory/keys.md#L2" in shown.output
 
 
 @pytest.mark.parametrize("target", ["turquoise flowerpot", "a purple elephant"])
