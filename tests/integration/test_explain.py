@@ -99,6 +99,7 @@ def test_the_last_search_is_explained_in_words(workspace: Path, state_dir: Path)
 
 
 def test_an_answer_that_was_not_shown_is_explained_as_such(workspace: Path, state_dir: Path) -> None:
+    cmem(workspace, state_dir, "index")  # with all vectors, for something to match weakly
     cmem(workspace, state_dir, "search", "heron quay lantern")
     unshown = cmem(workspace, state_dir, "explain")
     rows = json.loads(cmem(workspace, state_dir, "explain", "--json"))
