@@ -167,7 +167,7 @@ def test_a_folder_that_leads_outside_is_refused(store: MemoryStore, workspace: P
     (tmp_path / "outside").mkdir()
     (workspace / "memory" / "store").symlink_to(tmp_path / "outside")
 
-    with pytest.raises(MemoryPathError, match="out of the workspace"):
+    with pytest.raises(MemoryPathError, match="store/users/likes"):
         store.put(("users",), "likes", {"text": "tea"})
     assert [*(tmp_path / "outside").rglob("*")] == []
 
