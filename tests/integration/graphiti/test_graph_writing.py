@@ -439,9 +439,10 @@ async def jobs(database: CypherDatabase, group_id: str) -> set[tuple[object, ...
     }
 
 
-async def write_job(graph: GraphitiGraph, group_id: str, who: str, firm: str, at: int) -> None:
-    edge = fact(who, "WORKS_AT", firm, f"{who}-{at}", at=at, exclusive=True)
-    await ingest(graph, group_id, f"{who}-{at}", edge, at=at)
+async def write_jobs(graph: GraphitiGraph, group_id: str, *said: Job) -> None:
+    for who, firm, at in said:
+        edge = fact(who, "WORKS_AT", firm, f"{who}-{at}", at=at, exclusive=True)
+        await ingest(graph, group_id, f"{who}-{at}", edge, at=at)
 
 
 TOM_AT_ACME, TOM_OKAFOR_AT_GLOBEX, TOM_REED_AT_SHELL = (
@@ -456,8 +457,7 @@ async def test_what_is_said_of_a_full_name_ends_what_was_said_of_the_only_one_wi
     said: Sequence[Job], graph_database: CypherDatabase, group_id: str
 ) -> None:
     graph = graph_of(graph_database, group_id)
-    for job in said:
-        await write_job(graph, group_id, *job)
+    await write_jobs(graph, group_id, *said)
 
     assert await jobs(graph_database, group_id) == {
         ("Tom works at Acme", day(1).isoformat(), day(5).isoformat()),
@@ -470,8 +470,7 @@ async def test_who_of_two_is_meant_by_a_first_name_is_not_guessed(
     said: Sequence[Job], graph_database: CypherDatabase, group_id: str
 ) -> None:
     graph = graph_of(graph_database, group_id)
-    for job in said:
-        await write_job(graph, group_id, *job)
+    await write_jobs(graph, group_id, *said)
 
     assert {end for _, _, end in await jobs(graph_database, group_id)} == {None}
 
@@ -486,8 +485,7 @@ async def test_a_first_name_is_again_of_one_who_was_meant_before_and_after(
     graph_database: CypherDatabase, group_id: str
 ) -> None:
     graph = graph_of(graph_database, group_id)
-    for job in (TOM_AT_ACME, TOM_OKAFOR_AT_GLOBEX, ("Tom", "Acme", 8)):
-        await write_job(graph, group_id, *job)
+    await write_jobs(graph, group_id, TOM_AT_ACME, TOM_OKAFOR_AT_GLOBEX, ("Tom", "Acme", 8))
 
     assert await jobs(graph_database, group_id) == {
         ("Tom works at Acme", day(1).isoformat(), day(5).isoformat()),
@@ -495,7 +493,7 @@ async def test_a_first_name_is_again_of_one_who_was_meant_before_and_after(
         ("Tom works at Acme", day(8).isoformat(), None),
     }
 
-    await write_job(graph, group_id, *TOM_REED_AT_SHELL)
+    await write_jobs(graph, group_id, TOM_REED_AT_SHELL)
 
     assert await jobs(graph_database, group_id) == {
         ("Tom works at Acme", day(1).isoformat(), None),
@@ -508,8 +506,7 @@ async def test_two_of_whom_one_is_the_brother_of_the_other_are_two(
     graph_database: CypherDatabase, group_id: str
 ) -> None:
     graph = graph_of(graph_database, group_id)
-    for job in (TOM_AT_ACME, TOM_OKAFOR_AT_GLOBEX):
-        await write_job(graph, group_id, *job)
+    await write_jobs(graph, group_id, TOM_AT_ACME, TOM_OKAFOR_AT_GLOBEX)
     await ingest(graph, group_id, "e3", fact("Tom", "BROTHER_OF", "Tom Okafor", "e3"))
 
     assert {end for _, _, end in await jobs(graph_database, group_id)} == {None}
