@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
+from functools import cache, partial
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments import Experiment, Outcome, Side
@@ -74,8 +75,9 @@ class ExperimentRows(Database):
         """
         are_all_recorded = True
         with self.writing() as entries:
+            experiment = cache(partial(_experiment, entries))  # all outcomes are usually of the same one
             for one in outcomes:
-                if not _experiment(entries, one.experiment_id).is_running:
+                if not experiment(one.experiment_id).is_running:
                     are_all_recorded = False
                     continue
                 # The time of the first outcome stays, and with it the order in which the test reads them.
